@@ -1,0 +1,327 @@
+#!/bin/bash
+# Builds everything in build/ and runs every test. See --help.
+#
+# A stage is a function stage_NAME and a line in `stages`. It returns 0 (passed), 77 (skipped, `note` says why) or
+# anything else (failed), and may count single tests in `passed`, `failed` and `skipped`; a stage that counts nothing
+# counts as one. Commands run through `quietly` leave their output in build/log/STAGE.log, shown when they fail.
+
+set -u -o pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
+source_dir=$PWD
+build_dir=$source_dir/build
+log_dir=$build_dir/log
+
+stages=(
+  "packages: what the build and the tests need is installed"
+  "release:  release build, all tests"
+  "asan:     all tests under AddressSanitizer and UndefinedBehaviorSanitizer"
+  "tsan:     the thread tests under ThreadSanitizer"
+  "clang:    everything compiles with clang++, without a warning"
+  "model:    the model of the accounting protocol, checked by spin"
+  "mutants:  every mutation of the protocol's code breaks a test"
+  "dist:     make distcheck; the archive is complete"
+  "format:   clang-format finds nothing to change"
+)
+packages=(autoconf automake make g++ clang clang-format libgtest-dev libhwloc-dev libslurm-dev spin)
+
+usage() {
+  cat <<'END'
+usage: ./check.sh [--build | --soak | --mutants | --only STAGE[,STAGE...]]
+
+Builds out of tree in build/ and runs every test. As root on Debian it first installs the packages that are missing;
+as anybody else it skips, and says so, what it cannot do. The last line counts: "N passed, M failed".
+
+  --build         only install what is missing, and build
+  --soak          also the long runs
+  --mutants       only see that every mutation of the protocol's code breaks a test
+  --only STAGES   only these stages
+  --help          this text
+
+stages:
+END
+  printf '  %s\n' "${stages[@]}"
+}
+
+# ---- helpers --------------------------------------------------------------------------------------------------------
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+quietly() {
+  printf '+ %s\n' "$*" >>"$log"
+  "$@" >>"$log" 2>&1 </dev/null && return
+  local status=$?
+  printf 'failed (status %s): %.200s\n' "$status" "$*"
+  show_log
+  return "$status"
+}
+
+show_log() {
+  printf '  the end of %s:\n' "${log#"$source_dir"/}"
+  tail -n 60 "$log" | cut -c 1-400 | sed 's/^/  | /'
+}
+
+skip() {
+  note=$1
+  return 77
+}
+
+# Like quietly, for a command whose last line is "N passed, M failed": the stage counts what it counted.
+counted() {
+  local status=0 pattern='^([a-z]+: )?([0-9]+) passed, ([0-9]+) failed(, ([0-9]+) skipped)?$'
+  quietly "$@" || status=$?
+  if [[ $(tail -n 1 "$log") =~ $pattern ]]; then
+    passed=${BASH_REMATCH[2]} failed=${BASH_REMATCH[3]} skipped=${BASH_REMATCH[5]:-0}
+  fi
+  return "$status"
+}
+
+parallel_make() { quietly make -j"$(nproc)" --no-print-directory "$@"; }
+
+generate_configure() {
+  if [ -e configure ] && [ -z "$(find configure.ac Makefile.am m4 libvgpu tests \
+    \( -name configure.ac -o -name Makefile.am -o -name '*.m4' -o -name Makefile.inc \) -newer configure -print -quit)" ]; then
+    return
+  fi
+  quietly autoreconf -fi
+}
+
+# configure_in DIRECTORY ARGUMENT...: configures unless that was done before, with the same arguments.
+configure_in() {
+  local directory=$1 wanted="${*:2}"
+  generate_configure || return
+  [ -e "$directory/Makefile" ] && [ "$(cat "$directory/configured-with" 2>/dev/null)" = "$wanted" ] && return
+  mkdir -p "$directory" || return
+  [ ! -e "$directory/Makefile" ] || quietly make -C "$directory" clean || return
+  (cd "$directory" && quietly "$source_dir/configure" "${@:2}") || return
+  printf '%s\n' "$wanted" >"$directory/configured-with"
+}
+
+build_tests_in() { parallel_make -C "$1" all && parallel_make -C "$1" check TESTS=; }
+
+# run_tests_in DIRECTORY TARGET [COMMAND...]: one test program at a time, because some of them measure time.
+run_tests_in() {
+  local directory=$1 target=$2 status=0
+  find "$directory/tests" -name '*.trs' -delete
+  printf '+ make %s\n' "$target" >>"$log"
+  "${@:3}" make -C "$directory" --no-print-directory "$target" TEST_TIMEOUT="$test_timeout" >>"$log" 2>&1 </dev/null ||
+    status=$?
+  count_tests_in "$directory"
+  if [ "$status" -ne 0 ] && [ "$failed" -eq 0 ]; then
+    printf 'failed (status %s): make %s\n' "$status" "$target"
+    show_log
+  fi
+  return "$status"
+}
+
+# Reads what the test programs wrote: counts, says what was skipped and why, shows what failed.
+count_tests_in() {
+  local result output counts ok bad left
+  while read -r result; do
+    output=${result%.trs}.log
+    counts=$(awk '
+      /^\[ RUN      \] /            { running = 1; reason = "no reason given" }
+      wanted                        { reason = $0; wanted = 0 }
+      /: Skipped$/                  { wanted = 1 }
+      /^\[       OK \] .* ms\)$/    { ok++; running = 0 }
+      /^\[  FAILED  \] .* ms\)$/    { bad++; running = 0 }
+      /^\[  SKIPPED \] .* ms\)$/    { left++; running = 0; print "  skipped: " $4 ": " reason >"/dev/stderr" }
+      END                           { print ok + 0, bad + running, left + 0 }' "$output" 2>&3)
+    read -r ok bad left <<<"$counts"
+    case $(sed -n 's/^:test-result: *//p' "$result") in
+      PASS*) [ $((ok + bad + left)) -gt 0 ] || ok=1 ;;
+      SKIP*) [ $((ok + bad + left)) -gt 0 ] || { left=1 && printf '  skipped: %s\n' "${output##*/}"; } ;;
+      *)
+        [ "$bad" -gt 0 ] || bad=1
+        show_failures "$output"
+        ;;
+    esac
+    passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + left))
+  done 3>&1 < <(find "$1/tests" -name '*.trs' | sort)
+}
+
+# The output of the tests that failed or never ended. When that is nothing, because the program is no GoogleTest or a
+# sanitizer complained at its end, all of it.
+show_failures() {
+  printf 'failed: %s\n' "${1#"$source_dir"/}"
+  awk '
+                                         { all = all $0 "\n" }
+    /^\[ RUN      \] /                   { block = ""; inside = 1 }
+    inside                               { block = block $0 "\n" }
+    /^\[  (     OK|SKIPPED) \] .* ms\)$/ { inside = 0 }
+    /^\[  FAILED  \] .* ms\)$/           { bad = bad block; inside = 0 }
+    END                                  { if (inside) bad = bad block; printf "%s", bad != "" ? bad : all }' "$1" |
+    tail -n 200 | sed 's/^/  | /'
+}
+
+# ---- stages ---------------------------------------------------------------------------------------------------------
+
+stage_packages() {
+  have dpkg-query || skip "this is not Debian; needed are: ${packages[*]}" || return
+  local package missing=()
+  for package in "${packages[@]}"; do
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  [ "$(id -u)" -eq 0 ] || skip "only root can install: ${missing[*]}" || return
+  export DEBIAN_FRONTEND=noninteractive
+  quietly apt-get update && quietly apt-get install -y --no-install-recommends "${missing[@]}"
+}
+
+stage_build() {
+  configure_in "$build_dir" --enable-werror && build_tests_in "$build_dir"
+}
+
+stage_release() {
+  stage_build && run_tests_in "$build_dir" check
+}
+
+stage_asan() {
+  local -x VGPU_STRESS_SECONDS=${VGPU_STRESS_SECONDS:-10}
+  configure_in "$build_dir/asan" --enable-werror --enable-asan --enable-ubsan CXXFLAGS="-O1 -g" &&
+    build_tests_in "$build_dir/asan" &&
+    run_tests_in "$build_dir/asan" check
+}
+
+stage_tsan() {
+  local -x VGPU_STRESS_SECONDS=${VGPU_STRESS_SECONDS:-10}
+  # ThreadSanitizer of gcc 12 cannot place its shadow when the kernel randomises with more than 28 bits.
+  local fixed_addresses=()
+  setarch -R true 2>/dev/null && fixed_addresses=(setarch -R)
+  configure_in "$build_dir/tsan" --enable-werror --enable-tsan CXXFLAGS="-O1 -g" || return
+  parallel_make -C "$build_dir/tsan" build-tsan || return
+  run_tests_in "$build_dir/tsan" check-tsan "${fixed_addresses[@]}"
+  local status=$?
+  [ "$status" -ne 0 ] || [ $((passed + failed + skipped)) -gt 0 ] || skip "there is no thread test yet" || return
+  return "$status"
+}
+
+stage_clang() {
+  have clang++ || skip "clang++ is missing; install clang" || return
+  configure_in "$build_dir/clang" --enable-werror CXX=clang++ && build_tests_in "$build_dir/clang"
+}
+
+stage_model() {
+  have spin || skip "spin is missing; install spin" || return
+  configure_in "$build_dir" --enable-werror || return
+  grep -q '^check-model:' "$build_dir/Makefile" || skip "there is no model yet" || return
+  counted make -C "$build_dir" --no-print-directory check-model
+}
+
+stage_mutants() {
+  [ -x tests/mutants/run.sh ] || skip "there are no mutants yet" || return
+  counted tests/mutants/run.sh
+}
+
+# The tests were run before: here the archive must only configure, build its tests, install, uninstall and clean up.
+stage_dist() {
+  configure_in "$build_dir" --enable-werror || return
+  parallel_make -C "$build_dir" distcheck TESTS= || return
+  have git && git -c safe.directory='*' rev-parse --git-dir >/dev/null 2>&1 || return 0
+  local archive forgotten
+  archive=$(make -s -C "$build_dir" --no-print-directory print-archive) || return
+  forgotten=$(comm -23 <(git -c safe.directory='*' ls-files | grep -v '^\.gitignore$' | sort) \
+    <(tar tzf "$build_dir/$archive" | sed 's,^[^/]*/,,' | sort))
+  [ -n "$forgotten" ] || return 0
+  printf 'not in %s; add it to EXTRA_DIST:\n%s\n' "$archive" "$forgotten"
+  return 1
+}
+
+stage_format() {
+  have clang-format || skip "clang-format is missing; install clang-format" || return
+  local file bad=()
+  while IFS= read -r -d '' file; do
+    clang-format --dry-run --Werror "$file" >>"$log" 2>&1 || bad+=("$file")
+  done < <(find . -path ./build -prune -o \( -name '*.cc' -o -name '*.h' \) -type f -print0 | sort -z)
+  [ ${#bad[@]} -gt 0 ] || return 0
+  printf 'to do: clang-format -i%s\n' "$(printf ' %s' "${bad[@]#./}")"
+  return 1
+}
+
+# ---- running them ---------------------------------------------------------------------------------------------------
+
+table=()
+total_passed=0 total_failed=0 total_skipped=0
+
+run_stage() {
+  local name=$1 title=$2 start=$SECONDS status verdict
+  local passed=0 failed=0 skipped=0 note=
+  local log=$log_dir/$name.log
+  : >"$log" || exit 1
+  printf '== %s: %s\n' "$name" "$title"
+  "stage_$name"
+  status=$?
+  case $status in
+    0) verdict=ok ;;
+    77) verdict=skipped ;;
+    *) verdict=FAILED ;;
+  esac
+  if [ "$status" -ne 0 ] && [ "$status" -ne 77 ] && [ "$failed" -eq 0 ]; then
+    failed=1
+  elif [ $((passed + failed + skipped)) -eq 0 ]; then
+    if [ "$status" -eq 77 ]; then skipped=1; else passed=1; fi
+  fi
+  total_passed=$((total_passed + passed))
+  total_failed=$((total_failed + failed))
+  total_skipped=$((total_skipped + skipped))
+  table+=("$(printf '%-10s %-8s %7d %7d %8d %6ds  %s' \
+    "$name" "$verdict" "$passed" "$failed" "$skipped" $((SECONDS - start)) "$note")")
+  printf '   %s: %s in %d s%s\n' "$name" "$verdict" $((SECONDS - start)) "${note:+: $note}"
+}
+
+report() {
+  printf '\n%-10s %-8s %7s %7s %8s %7s\n' stage result passed failed skipped time
+  printf '%s\n' "${table[@]}"
+  printf '%d passed, %d failed' "$total_passed" "$total_failed"
+  [ "$total_skipped" -eq 0 ] || printf ', %d skipped' "$total_skipped"
+  printf '\n'
+  [ "$total_failed" -eq 0 ]
+}
+
+bad_usage() {
+  printf 'check.sh: %s; see ./check.sh --help\n' "$1" >&2
+  exit 2
+}
+
+main() {
+  local chosen=all entry name title
+  test_timeout=600
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --help | -h)
+        usage
+        exit 0
+        ;;
+      --build) chosen=packages,build ;;
+      --mutants) chosen=packages,mutants ;;
+      --soak)
+        export VGPU_STRESS_SECONDS=${VGPU_STRESS_SECONDS:-600}
+        test_timeout=3600
+        ;;
+      --only)
+        [ $# -gt 1 ] || bad_usage "--only needs the name of a stage"
+        shift
+        chosen=$1
+        ;;
+      *) bad_usage "unknown option '$1'" ;;
+    esac
+    shift
+  done
+
+  local names=" "
+  for entry in "${stages[@]}" "build: "; do names+="${entry%%:*} "; done
+  if [ "$chosen" != all ]; then
+    for name in ${chosen//,/ }; do [[ $names == *" $name "* ]] || bad_usage "there is no stage '$name'"; done
+    [[ ,$chosen, != *,build,* ]] || stages+=("build: everything, in build/")
+  fi
+  export TMPDIR=$build_dir/tmp  # nothing is left anywhere else
+  mkdir -p "$log_dir" "$TMPDIR" || exit 1
+  for entry in "${stages[@]}"; do
+    name=${entry%%:*}
+    [ "$chosen" = all ] || [[ ,$chosen, == *,"$name",* ]] || continue
+    read -r title <<<"${entry#*:}"
+    run_stage "$name" "$title"
+  done
+  report
+}
+
+main "$@"

@@ -1,0 +1,18 @@
+// Taking a slot in a region.
+#pragma once
+
+#include "region.h"
+
+namespace vgpu {
+
+struct Claim {
+  unsigned slot = kRootSlot;  // kRootSlot: every slot belongs to a live rank
+  std::uint64_t owner = 0;
+  std::uint64_t start_time = 0;
+  void *token = nullptr;  // null: the rank has to do without
+};
+
+// Cleans up after this process as it was before exec, then takes a free slot; sweeps if there is none.
+Claim claim_slot(const Region &region);
+
+}  // namespace vgpu

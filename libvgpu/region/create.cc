@@ -1,0 +1,209 @@
+// Region::create and Region::remove: a region appears whole and disappears whole.
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+
+#include "files.h"
+
+namespace vgpu {
+
+namespace {
+
+// A random name that no job id can be: creators and removers at work never meet.
+struct TemporaryName {
+  char text[32];
+
+  Error draw(const char *prefix) {
+    std::uint64_t random = 0;
+    if (getrandom(&random, sizeof random, 0) != sizeof random) return system_error("vgpu: no random numbers");
+    std::snprintf(text, sizeof text, ".%s-%016llx", prefix, static_cast<unsigned long long>(random));
+    return {};
+  }
+};
+
+Error check_name(const char *name) {
+  const std::size_t length = std::strlen(name);
+  if (length == 0 || length > 200 || name[0] == '.' || std::strchr(name, '/') != nullptr) {
+    return make_error(Fault::invalid, "vgpu: '%s' cannot name a region; use the job id", name);
+  }
+  return {};
+}
+
+Error check_spec(const RegionSpec &spec) {
+  if (spec.ndev == 0 || spec.ndev > kMaxDevices) {
+    return make_error(Fault::invalid, "vgpu: a region has 1 to %u devices, not %u", kMaxDevices, spec.ndev);
+  }
+  if (geteuid() != 0 && spec.uid != geteuid()) {
+    return make_error(Fault::invalid, "vgpu: only root can make a region for another user (uid %u)", spec.uid);
+  }
+  for (unsigned dev = 0; dev < spec.ndev; ++dev) {
+    const DeviceSpec &device = spec.devices[dev];
+    if (device.memory_limit < kUnitBytes || device.memory_limit / kUnitBytes > kMaxUnits) {
+      return make_error(Fault::invalid, "vgpu: device %u: a memory limit of %llu bytes is out of range", dev,
+                        static_cast<unsigned long long>(device.memory_limit));
+    }
+    if (device.sm_percent < 1 || device.sm_percent > 100) {
+      return make_error(Fault::invalid, "vgpu: device %u: an SM limit of %u percent is not within 1 to 100", dev,
+                        device.sm_percent);
+    }
+  }
+  return {};
+}
+
+Error open_parent(const char *parent, ScopedFd *fd) {
+  *fd = ScopedFd(open(parent, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!*fd) return system_error("vgpu: cannot open the region directory %s", parent);
+  struct statx status;
+  if (statx(fd->get(), "", AT_EMPTY_PATH, STATX_BASIC_STATS, &status) != 0) {
+    return system_error("vgpu: cannot stat the region directory %s", parent);
+  }
+  if (status.stx_uid != 0 && status.stx_uid != geteuid()) {
+    return make_error(Fault::wrong_owner, "vgpu: the region directory %s belongs to uid %u; chown it to root", parent,
+                      status.stx_uid);
+  }
+  if ((status.stx_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return make_error(Fault::writable, "vgpu: the region directory %s may be written by others (mode %03o); chmod 0755",
+                      parent, status.stx_mode & 0777u);
+  }
+  return {};
+}
+
+// A file of `size` bytes, all of them really there: on a full tmpfs creation fails, not a rank by SIGBUS later.
+Error make_file(int directory_fd, const char *name, std::size_t size, mode_t mode, ScopedFd *fd) {
+  *fd = ScopedFd(openat(directory_fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!*fd) return system_error("vgpu: cannot create %s", name);
+  if (const int reason = posix_fallocate(fd->get(), 0, static_cast<off_t>(size)); reason != 0) {
+    errno = reason;
+    return system_error("vgpu: cannot get %zu bytes for %s", size, name);
+  }
+  // fchmod, because the umask is the caller's business.
+  if (fchmod(fd->get(), mode) != 0) return system_error("vgpu: cannot set the mode of %s", name);
+  return {};
+}
+
+FileHeader make_header(const char *magic, unsigned ndev, std::size_t size, const std::uint8_t (&id)[16]) {
+  FileHeader header = {};
+  std::memcpy(header.magic, magic, sizeof header.magic);
+  header.layout = kLayoutVersion;
+  header.ndev = ndev;
+  header.file_size = size;
+  header.slots = kSlots;
+  std::memcpy(header.id, id, sizeof header.id);
+  header.created = static_cast<std::uint64_t>(std::time(nullptr));
+  return header;
+}
+
+Error write_limits(int directory_fd, const RegionSpec &spec, const std::uint8_t (&id)[16]) {
+  const std::size_t size = limits_size(spec.ndev);
+  ScopedFd fd;
+  if (Error error = make_file(directory_fd, "limits", size, 0644, &fd)) return error;
+  const ScopedMapping mapping(fd.get(), size, PROT_READ | PROT_WRITE);
+  if (!mapping) return system_error("vgpu: cannot map limits");
+  auto &limits = *static_cast<LimitsFile *>(mapping.get());
+  limits.header = make_header(kLimitsMagic, spec.ndev, size, id);
+  limits.job = {spec.job_id, spec.uid, spec.launch_hooks ? 1u : 0u};
+  for (unsigned dev = 0; dev < spec.ndev; ++dev) {
+    limits.devices[dev].memory_bytes.store(spec.devices[dev].memory_limit, std::memory_order_relaxed);
+    limits.devices[dev].sm_percent.store(spec.devices[dev].sm_percent, std::memory_order_relaxed);
+    limits.devices[dev].identity = spec.devices[dev].identity;
+  }
+  limits.header.checksum = limits_checksum(limits);
+  return {};
+}
+
+Error write_usage(int directory_fd, const RegionSpec &spec, const std::uint8_t (&id)[16]) {
+  const std::size_t size = usage_size(spec.ndev);
+  ScopedFd fd;
+  if (Error error = make_file(directory_fd, "usage", size, 0600, &fd)) return error;
+  FileHeader header = make_header(kUsageMagic, spec.ndev, size, id);
+  header.checksum = usage_checksum(header);
+  if (pwrite(fd.get(), &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header)) {
+    return system_error("vgpu: cannot write usage");
+  }
+  if (geteuid() == 0 && fchown(fd.get(), spec.uid, static_cast<gid_t>(-1)) != 0) {
+    return system_error("vgpu: cannot give usage to uid %u", spec.uid);
+  }
+  return {};
+}
+
+// Only what lies directly inside; a region's directory has no others.
+void remove_directory(int parent_fd, const char *name) {
+  const int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return;
+  DIR *directory = fdopendir(fd);  // owns fd
+  if (directory == nullptr) {
+    close(fd);
+    return;
+  }
+  while (const dirent *entry = readdir(directory)) {
+    if (std::strcmp(entry->d_name, ".") != 0 && std::strcmp(entry->d_name, "..") != 0) {
+      unlinkat(dirfd(directory), entry->d_name, 0);
+    }
+  }
+  closedir(directory);
+  unlinkat(parent_fd, name, AT_REMOVEDIR);
+}
+
+Error fill_directory(int parent_fd, const char *name, const RegionSpec &spec) {
+  const ScopedFd directory(openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!directory) return system_error("vgpu: cannot open the new region");
+  std::uint8_t id[16];
+  if (getrandom(id, sizeof id, 0) != sizeof id) return system_error("vgpu: no random numbers");
+  if (Error error = write_limits(directory.get(), spec, id)) return error;
+  if (Error error = write_usage(directory.get(), spec, id)) return error;
+  const mode_t mode = geteuid() == 0 ? 0755 : 0700;
+  if (fchmod(directory.get(), mode) != 0) return system_error("vgpu: cannot open the new region to its job");
+  return {};
+}
+
+}  // namespace
+
+Error Region::create(const char *parent, const char *name, const RegionSpec &spec) {
+  if (Error error = check_name(name)) return error;
+  if (Error error = check_spec(spec)) return error;
+  ScopedFd parent_fd;
+  if (Error error = open_parent(parent, &parent_fd)) return error;
+
+  TemporaryName temporary;
+  if (Error error = temporary.draw("new")) return error;
+  if (mkdirat(parent_fd.get(), temporary.text, 0700) != 0) {
+    return system_error("vgpu: cannot create a region in %s", parent);
+  }
+  Error error = fill_directory(parent_fd.get(), temporary.text, spec);
+  if (!error && renameat2(parent_fd.get(), temporary.text, parent_fd.get(), name, RENAME_NOREPLACE) != 0) {
+    error = errno == EEXIST ? make_error(Fault::exists, "vgpu: region %s/%s exists already", parent, name)
+                            : system_error("vgpu: cannot put region %s/%s in place", parent, name);
+  }
+  if (error) remove_directory(parent_fd.get(), temporary.text);
+  return error;
+}
+
+Error Region::remove(const char *parent, const char *name) {
+  if (Error error = check_name(name)) return error;
+  ScopedFd parent_fd;
+  if (Error error = open_parent(parent, &parent_fd)) return error;
+  // First out of sight in one step: the same job id can start anew while this one's files are still being deleted.
+  TemporaryName temporary;
+  if (Error error = temporary.draw("old")) return error;
+  if (renameat2(parent_fd.get(), name, parent_fd.get(), temporary.text, RENAME_NOREPLACE) != 0) {
+    if (errno == ENOENT) return {};
+    return system_error("vgpu: cannot remove region %s/%s", parent, name);
+  }
+  struct statx status;
+  if (statx(parent_fd.get(), temporary.text, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &status) == 0 &&
+      !S_ISDIR(status.stx_mode)) {
+    unlinkat(parent_fd.get(), temporary.text, 0);
+    return {};
+  }
+  remove_directory(parent_fd.get(), temporary.text);
+  return {};
+}
+
+}  // namespace vgpu

@@ -1,0 +1,50 @@
+#include "file_lock.h"
+
+#include <fcntl.h>
+#include <time.h>
+
+#include <cerrno>
+
+namespace vgpu {
+
+namespace {
+
+constexpr std::int64_t kNsPerMs = 1'000'000;
+
+std::int64_t now_ns() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+bool set_lock(int fd, std::int64_t byte, short type) {
+  struct flock lock = {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = byte;
+  lock.l_len = 1;
+  return fcntl(fd, F_OFD_SETLK, &lock) == 0;
+}
+
+}  // namespace
+
+FileLock::~FileLock() {
+  if (fd_ >= 0) set_lock(fd_, byte_, F_UNLCK);
+}
+
+Error FileLock::acquire(int fd, std::int64_t byte, unsigned timeout_ms, FileLock *lock) {
+  const std::int64_t deadline = now_ns() + timeout_ms * kNsPerMs;
+  while (!set_lock(fd, byte, F_WRLCK)) {
+    if (errno != EAGAIN && errno != EACCES && errno != EINTR) return system_error("vgpu: cannot lock");
+    if (now_ns() >= deadline) {
+      return make_error(Fault::timeout, "vgpu: another process has held the lock for %u ms; try again", timeout_ms);
+    }
+    const timespec pause = {0, kNsPerMs};
+    nanosleep(&pause, nullptr);
+  }
+  lock->fd_ = fd;
+  lock->byte_ = byte;
+  return {};
+}
+
+}  // namespace vgpu

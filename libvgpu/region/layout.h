@@ -1,0 +1,183 @@
+// What the two files of a region look like, byte for byte, and who may write which word.
+//
+//   limits   root's; ranks map it read-only.       header | job | generation | one DeviceLimits per device
+//   usage    the job user's; ranks map it shared.  header | claim hint | PID namespaces | owners | suspects
+//                                                  | one DeviceUsage per device | 512 slots of (1 + ndev) lines
+//
+// A usage file that is all zeroes behind its header is a valid, empty region.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "words.h"
+
+namespace vgpu {
+
+inline constexpr std::size_t kLine = 64;  // a cache line: what is written by different ranks never shares one
+inline constexpr std::uint32_t kLayoutVersion = 1;
+inline constexpr unsigned kMaxDevices = 64;
+inline constexpr unsigned kAllDevices = ~0u;  // where a device number is asked for
+inline constexpr unsigned kNamespaces = 16;
+inline constexpr unsigned kUnknownNamespace = kNamespaces - 1;
+
+using Word = std::atomic<std::uint64_t>;
+using HalfWord = std::atomic<std::uint32_t>;
+static_assert(Word::is_always_lock_free && sizeof(Word) == 8);
+static_assert(HalfWord::is_always_lock_free && sizeof(HalfWord) == 4);
+
+// The first line of both files. Frozen: every release can read the header of every other release.
+struct FileHeader {
+  char magic[8];
+  std::uint32_t layout;
+  std::uint32_t ndev;
+  std::uint64_t file_size;
+  std::uint32_t slots;
+  std::uint32_t reserved;
+  std::uint8_t id[16];     // random, the same in both files of a region
+  std::uint64_t checksum;  // over all that never changes after creation
+  std::uint64_t created;   // seconds since the epoch
+};
+static_assert(sizeof(FileHeader) == kLine);
+static_assert(offsetof(FileHeader, layout) == 8 && offsetof(FileHeader, ndev) == 12);
+static_assert(offsetof(FileHeader, file_size) == 16 && offsetof(FileHeader, slots) == 24);
+static_assert(offsetof(FileHeader, id) == 32 && offsetof(FileHeader, checksum) == 48);
+
+inline constexpr char kLimitsMagic[8] = {'v', 'g', 'p', 'u', 'L', 'I', 'M', '\n'};
+inline constexpr char kUsageMagic[8] = {'v', 'g', 'p', 'u', 'U', 'S', 'E', '\n'};
+
+// ---- limits ---------------------------------------------------------------------------------------------------------
+
+struct DeviceIdentity {  // written once, at creation
+  char uuid[64];         // "GPU-..." or "MIG-..."
+  char pci_bus_id[32];
+  std::uint64_t memory_bytes;  // what the device has
+  std::int32_t numa_node;      // -1: unknown
+  std::uint32_t reserved;
+  char cpuset[784];  // the cores near the device, as a list: "0-31,64-95"
+};
+static_assert(sizeof(DeviceIdentity) == 896);
+
+struct alignas(kLine) DeviceLimits {
+  Word memory_bytes;    // root, under the OFD lock on `limits`; ranks read it after the device word
+  HalfWord sm_percent;  // root, same lock; 100 = no limit
+  alignas(kLine) DeviceIdentity identity;
+};
+static_assert(sizeof(DeviceLimits) == 960 && offsetof(DeviceLimits, identity) == 64);
+
+struct JobIdentity {  // written once, at creation
+  std::uint64_t job_id;
+  std::uint32_t uid;
+  std::uint32_t launch_hooks;  // the job's ranks hook kernel launches, so that an SM limit can be set
+};
+static_assert(sizeof(JobIdentity) == 16);
+
+struct LimitsFile {
+  FileHeader header;
+  alignas(kLine) JobIdentity job;
+  alignas(kLine) HalfWord generation;  // root adds one after every live change; ranks may futex-wait on it
+  alignas(kLine) DeviceLimits devices[1];  // ndev of them
+};
+static_assert(offsetof(LimitsFile, job) == 64 && offsetof(LimitsFile, generation) == 128);
+static_assert(offsetof(LimitsFile, devices) == 192);
+
+constexpr std::size_t limits_size(unsigned ndev) {
+  return offsetof(LimitsFile, devices) + ndev * sizeof(DeviceLimits);
+}
+
+// ---- usage ----------------------------------------------------------------------------------------------------------
+
+struct alignas(kLine) DeviceUsage {
+  Word total;  // device word: any rank, reclaimer or root, only by the CAS in commit()
+
+  // Any rank; never reset. Read on every allocation, written rarely.
+  alignas(kLine) Word peak_units;  // only grows, by CAS
+  Word refused;                    // allocations refused because of the limit
+  Word exits;                      // ranks that left in good order while they held memory here
+
+  // Any rank that launches kernels. A line of its own: with an SM limit every launch writes `tat`.
+  alignas(kLine) Word tat;  // ns of CLOCK_MONOTONIC: when the next launch conforms
+  Word trim;                // ratio:32 | epoch:32, written by the elected rank with its epoch
+  Word lease;               // slot | epoch | stamp of the elected rank
+  Word throttled_ns;
+  Word launches;  // added in batches
+};
+static_assert(sizeof(DeviceUsage) == 3 * kLine && offsetof(DeviceUsage, tat) == 2 * kLine);
+
+struct Lane {
+  Word current;  // applied by the owner, by any helper of its operation and by reclaimers, only by CAS
+  Word next;     // published by the owner under its private mutex; by reclaimers, once it is dead, by CAS
+};
+
+// One rank's memory on one device, by kind.
+struct alignas(kLine) SlotLanes {
+  Lane kinds[kKinds];
+};
+static_assert(sizeof(SlotLanes) == kLine);
+
+// For display only. One writer, the slot's rank, under its private mutex; see seqlock.h.
+struct alignas(kLine) SlotInfo {
+  Word seq;
+  Word start_time;  // clock ticks since boot, in full
+  Word host_pid;    // 0: unknown
+  Word launches;
+  Word throttled_ns;
+  Word refused;
+  Word peak_units;  // the most this rank held on one device
+  Word reserved;
+};
+static_assert(sizeof(SlotInfo) == kLine);
+
+struct UsageFile {
+  FileHeader header;
+  alignas(kLine) HalfWord claim_hint;                // any attacher or reclaimer; a hint, never trusted
+  alignas(kLine) Word namespaces[kNamespaces];       // inode numbers; append-only, by CAS from 0
+  alignas(kLine) Word owners[kSlots];                // claimed by the attacher, given back by a reclaimer, by CAS
+  alignas(kLine) Word suspects[kSlots];              // any sweeper, by CAS; cleared by the attacher
+  alignas(kLine) DeviceUsage devices[1];             // ndev of them, then the slots
+};
+static_assert(offsetof(UsageFile, claim_hint) == 64 && offsetof(UsageFile, namespaces) == 128);
+static_assert(offsetof(UsageFile, owners) == 256 && offsetof(UsageFile, suspects) == 4352);
+static_assert(offsetof(UsageFile, devices) == 8448);
+
+constexpr std::size_t slots_offset(unsigned ndev) {
+  return offsetof(UsageFile, devices) + ndev * sizeof(DeviceUsage);
+}
+constexpr std::size_t slot_size(unsigned ndev) { return (1 + ndev) * kLine; }
+constexpr std::size_t slot_offset(unsigned ndev, unsigned slot) { return slots_offset(ndev) + slot * slot_size(ndev); }
+constexpr std::size_t lanes_offset(unsigned ndev, unsigned slot, unsigned dev) {
+  return slot_offset(ndev, slot) + (1 + dev) * kLine;
+}
+constexpr std::size_t usage_size(unsigned ndev) { return slot_offset(ndev, kSlots); }
+
+// A mapped (or copied) usage file. `ndev` comes from `limits`, never from the user's own file.
+class Usage {
+ public:
+  Usage() = default;
+  Usage(void *base, unsigned ndev) : base_(static_cast<char *>(base)), ndev_(ndev) {}
+
+  unsigned ndev() const { return ndev_; }
+  DeviceUsage &device(unsigned dev) const { return file().devices[dev]; }
+  Word &owner(unsigned slot) const { return file().owners[slot]; }
+  Word &suspect(unsigned slot) const { return file().suspects[slot]; }
+  Word &pid_namespace(unsigned index) const { return file().namespaces[index]; }
+  HalfWord &claim_hint() const { return file().claim_hint; }
+  SlotInfo &info(unsigned slot) const { return *reinterpret_cast<SlotInfo *>(base_ + slot_offset(ndev_, slot)); }
+  SlotLanes &lanes(unsigned slot, unsigned dev) const {
+    return *reinterpret_cast<SlotLanes *>(base_ + lanes_offset(ndev_, slot, dev));
+  }
+  Lane &lane(std::uint64_t lane, unsigned dev) const {
+    return lanes(static_cast<unsigned>(lane / kKinds), dev).kinds[lane % kKinds];
+  }
+
+ private:
+  UsageFile &file() const { return *reinterpret_cast<UsageFile *>(base_); }
+
+  char *base_ = nullptr;
+  unsigned ndev_ = 0;
+};
+
+constexpr std::uint64_t lane_number(unsigned slot, unsigned kind) { return slot * kKinds + kind; }
+
+}  // namespace vgpu

@@ -1,0 +1,202 @@
+// The shared accounting of one job on one node: create it, attach to it, charge device memory to it, look at it.
+//
+//   Region::create(parent, name, spec)     the plugin, or a user for himself, before any rank runs
+//   Region::attach(directory, trust, &r)   a rank maps the region
+//   Rank::attach(region, &rank)            ... and takes a slot in it
+//   rank.reserve(dev, kind, bytes)         BEFORE the driver allocates: granted, or over the limit
+//   rank.release(dev, kind, bytes)         AFTER the driver freed
+//   rank.leave()                           at exit; a rank that never gets there is swept by the others
+//   Snapshot::read(directory, trust, &s)   tools look without touching
+//   change_limits / sweep_region           root steers and cleans
+//
+// Nobody ever waits for another rank, whatever that rank does: stopped, killed, forked or gone. docs/architecture.md
+// says why; layout.h says where everything lies. This code knows neither CUDA nor Slurm and needs only libc.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+
+#include "accounting.h"
+#include "error.h"
+#include "layout.h"
+#include "liveness.h"
+#include "scoped.h"
+#include "seqlock.h"
+
+namespace vgpu {
+
+enum class Kind : std::uint8_t { context, module, data, other };
+
+enum class Trust : std::uint8_t {
+  root,          // only regions that root made
+  root_or_self,  // also those that the caller made for himself
+};
+
+struct DeviceSpec {
+  DeviceIdentity identity = {};
+  std::uint64_t memory_limit = 0;  // bytes
+  std::uint32_t sm_percent = 100;
+};
+
+struct RegionSpec {
+  std::uint64_t job_id = 0;
+  uid_t uid = 0;              // whose ranks write `usage`
+  bool launch_hooks = false;  // see JobIdentity
+  unsigned ndev = 0;
+  const DeviceSpec *devices = nullptr;
+};
+
+class Region {
+ public:
+  // Puts `parent`/`name` in place in one step, or leaves nothing. Fault::exists: somebody else was first, attach to it.
+  static Error create(const char *parent, const char *name, const RegionSpec &spec);
+  static Error attach(const char *directory, Trust trust, Region *region);
+  // Surviving ranks keep what they have mapped. A missing region is not an error.
+  static Error remove(const char *parent, const char *name);
+
+  unsigned ndev() const { return usage_.ndev(); }
+  const JobIdentity &job() const { return limits().job; }
+  const DeviceLimits &device(unsigned dev) const { return limits().devices[dev]; }
+  const HalfWord &generation() const { return limits().generation; }
+  const Usage &usage() const { return usage_; }
+  UsagePath usage_path() const { return {directory_, usage_identity_}; }
+
+  std::uint64_t memory_limit(unsigned dev) const;
+  std::uint64_t memory_used(unsigned dev) const;  // exact: one load
+
+ private:
+  const LimitsFile &limits() const { return *static_cast<const LimitsFile *>(limits_mapping_.get()); }
+
+  ScopedMapping limits_mapping_;  // read-only
+  ScopedMapping usage_mapping_;   // shared with all ranks; inherited by forked children
+  Usage usage_;
+  FileIdentity usage_identity_;
+  char directory_[256] = "";
+};
+
+enum class Grant : std::uint8_t {
+  granted,
+  refused,   // over the limit, and no dead rank holds any of it
+  detached,  // this process has no slot: see Rank::trouble()
+};
+
+// A process's place in a region. All methods may be called by any thread. A forked child starts detached and takes a
+// slot of its own at its first reserve().
+class Rank {
+ public:
+  Rank() = default;
+  ~Rank();
+  Rank(const Rank &) = delete;
+  Rank &operator=(const Rank &) = delete;
+
+  // `region` must outlive the rank.
+  static Error attach(const Region &region, Rank *rank);
+
+  Grant reserve(unsigned dev, Kind kind, std::uint64_t bytes);
+  // For memory that is there already and whose size was learned only now: charged whatever the limit says.
+  Grant force(unsigned dev, Kind kind, std::uint64_t bytes);
+  void release(unsigned dev, Kind kind, std::uint64_t bytes);
+
+  // The whole job's memory, without ranks that are gone: sweeps when somebody left or the last sweep is 100 ms old.
+  std::uint64_t memory_used(unsigned dev);
+
+  void note_launches(unsigned dev, std::uint64_t launches);
+  void note_throttled(unsigned dev, std::uint64_t nanoseconds);
+  void note_host_pid(std::uint32_t pid);
+
+  // Says that this process is about to exit. Frees nothing: the driver still holds the memory.
+  void leave();
+
+  unsigned slot() const;  // 0 when detached
+  Error trouble() const;  // why this process is detached
+
+ private:
+  struct Process;
+
+  Process *attached();
+  Process *attach_now();
+  Commit change(Process &process, unsigned dev, const LaneChange &change);
+  Grant add(unsigned dev, Kind kind, std::uint64_t bytes, const Word *limit);
+  void sweep_device(unsigned dev, Effort effort);
+  template <typename Update>
+  void update_info(Process &process, Update update);
+
+  const Region *region_ = nullptr;
+  Process *process_ = nullptr;  // wiped by the kernel in a forked child
+};
+
+// ---- for tools ------------------------------------------------------------------------------------------------------
+
+struct DeviceSnapshot {
+  DeviceIdentity identity;
+  std::uint64_t memory_limit;
+  std::uint32_t sm_percent;
+  std::uint64_t memory_used;  // exact
+  bool ranks_add_up;          // the ranks' figures belong to the same instant as memory_used; else approximate
+  std::uint64_t memory_peak;
+  std::uint64_t refused;
+  std::uint64_t exits;
+  std::uint64_t launches;
+  std::uint64_t throttled_ns;
+};
+
+struct RankSnapshot {
+  unsigned slot;
+  OwnerWord owner;
+  Verdict verdict;  // as judge_ranks() found; alive before
+  bool info_valid;  // false: its writer died or was stopped half-way
+  InfoValues info;
+};
+
+// One look at a region, by pread alone: its user may truncate or scribble on the usage file at any moment.
+class Snapshot {
+ public:
+  Snapshot() = default;
+  ~Snapshot();
+  Snapshot(const Snapshot &) = delete;
+  Snapshot &operator=(const Snapshot &) = delete;
+
+  static Error read(const char *directory, Trust trust, Snapshot *snapshot);
+  // Looks up which ranks are gone: costs system calls per rank, so only for those who ask.
+  void judge_ranks();
+
+  const JobIdentity &job() const { return job_; }
+  std::uint64_t created() const { return created_; }
+  unsigned ndev() const { return ndev_; }
+  const DeviceSnapshot &device(unsigned dev) const { return devices_[dev]; }
+  unsigned ranks() const { return rank_count_; }
+  const RankSnapshot &rank(unsigned index) const { return ranks_[index]; }
+  std::uint64_t memory(unsigned rank_index, unsigned dev, Kind kind) const;  // bytes
+
+ private:
+  void decode_device(const class UsageReader &reader, const DeviceLimits &limits, unsigned dev);
+  void decode_rank(const class UsageReader &reader, unsigned slot);
+  Usage usage() const { return Usage(usage_copy_, ndev_); }
+
+  char directory_[256] = "";
+  FileIdentity usage_identity_;
+  JobIdentity job_ = {};
+  std::uint64_t created_ = 0;
+  unsigned ndev_ = 0;
+  unsigned rank_count_ = 0;
+  DeviceSnapshot *devices_ = nullptr;
+  RankSnapshot *ranks_ = nullptr;
+  void *usage_copy_ = nullptr;
+};
+
+struct LimitChange {
+  static constexpr std::uint64_t kKeepMemory = ~std::uint64_t{0};
+  static constexpr std::uint32_t kKeepSm = ~std::uint32_t{0};
+
+  unsigned dev = kAllDevices;
+  std::uint64_t memory_limit = kKeepMemory;
+  std::uint32_t sm_percent = kKeepSm;
+};
+
+// For root, or the owner of a private region. When it returns, no later reserve() succeeds under the old limit.
+Error change_limits(const char *directory, Trust trust, const LimitChange &change);
+// Gives back what dead ranks hold, in every slot. `reclaimed` may be null.
+Error sweep_region(const char *directory, Trust trust, unsigned *reclaimed);
+
+}  // namespace vgpu

@@ -1,0 +1,53 @@
+#include "sweep.h"
+
+#include <time.h>
+
+#include "accounting.h"
+#include "steps.h"
+
+namespace vgpu {
+
+namespace {
+
+// Counts the grace from the first sweep that found this generation of the slot suspect, whoever swept.
+bool grace_is_over(Word &suspect, std::uint64_t gen, std::uint64_t now_ms) {
+  std::uint64_t word = suspect.load(std::memory_order_relaxed);
+  const SuspectWord since = SuspectWord::unpack(word);
+  if (since.gen == gen && since.ms != 0 && since.ms <= now_ms) return now_ms - since.ms >= kGraceMs;
+  // Relaxed: a lost race leaves the other sweeper's time, which serves as well.
+  suspect.compare_exchange_strong(word, SuspectWord{gen, now_ms}.pack(), std::memory_order_relaxed);
+  VGPU_STEP(sweep_suspected);
+  return false;
+}
+
+}  // namespace
+
+std::uint64_t coarse_ms() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1000 + static_cast<std::uint64_t>(now.tv_nsec) / 1'000'000;
+}
+
+unsigned sweep(const Usage &usage, Prober &prober, unsigned dev) {
+  unsigned freed = 0;
+  for (unsigned slot = kRootSlot + 1; slot < kSlots; ++slot) {
+    // Acquire: pairs with the attacher's CAS, so that the lanes we look at are not older than this owner.
+    const std::uint64_t owner = usage.owner(slot).load(std::memory_order_acquire);
+    if (OwnerWord::unpack(owner).state == OwnerWord::kFree) continue;
+    VGPU_STEP(sweep_read_owner);
+    if (dev != kAllDevices && !holds_memory(usage, slot, dev)) continue;
+    VGPU_STEP(sweep_read_lanes);
+
+    const Verdict verdict = prober.examine(slot, owner);
+    if (verdict == Verdict::alive) continue;
+    if (verdict == Verdict::dead_after_grace &&
+        !grace_is_over(usage.suspect(slot), OwnerWord::Gen::get(owner), coarse_ms())) {
+      continue;
+    }
+    reclaim(usage, slot, owner);
+    ++freed;
+  }
+  return freed;
+}
+
+}  // namespace vgpu

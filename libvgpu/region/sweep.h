@@ -1,0 +1,15 @@
+// Finding ranks that are gone and giving back what they held.
+#pragma once
+
+#include "layout.h"
+#include "liveness.h"
+
+namespace vgpu {
+
+// Looks at every slot that holds memory on `dev` (kAllDevices: at every slot in use) and returns how many it freed.
+unsigned sweep(const Usage &usage, Prober &prober, unsigned dev);
+
+// Milliseconds of CLOCK_MONOTONIC, from the vDSO's coarse clock.
+std::uint64_t coarse_ms();
+
+}  // namespace vgpu

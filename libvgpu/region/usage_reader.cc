@@ -1,0 +1,93 @@
+#include "usage_reader.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "accounting.h"
+
+namespace vgpu {
+
+namespace {
+
+constexpr unsigned kTries = 64;
+
+bool is_free(std::uint64_t owner) { return OwnerWord::unpack(owner).state == OwnerWord::kFree; }
+
+}  // namespace
+
+UsageReader::UsageReader(int fd, unsigned ndev, void *copy)
+    : fd_(fd), ndev_(ndev), copy_(static_cast<char *>(copy)), view_(copy, ndev) {}
+
+UsageReader::~UsageReader() { std::free(slots_again_); }
+
+bool UsageReader::fetch(std::size_t offset, std::size_t size, void *target) const {
+  return pread(fd_, target, size, static_cast<off_t>(offset)) == static_cast<ssize_t>(size);
+}
+
+std::uint64_t UsageReader::owner(unsigned slot) const { return view_.owner(slot).load(std::memory_order_relaxed); }
+
+std::uint64_t UsageReader::units(unsigned slot, unsigned dev, unsigned kind) const {
+  const Lane &lane = view_.lanes(slot, dev).kinds[kind];
+  return effective_units(lane_number(slot, kind), totals_[dev], lane.current.load(std::memory_order_relaxed),
+                         lane.next.load(std::memory_order_relaxed));
+}
+
+// Device words and owners, lanes, device words again.
+bool UsageReader::take_picture() {
+  const std::size_t slots = slots_offset(ndev_);
+  if (!fetch(0, slots, copy_)) return false;
+  for (unsigned dev = 0; dev < ndev_; ++dev) totals_[dev] = view_.device(dev).total.load(std::memory_order_relaxed);
+  last_slot_ = kRootSlot;
+  for (unsigned slot = 1; slot < kSlots; ++slot) {
+    if (!is_free(owner(slot))) last_slot_ = slot;
+  }
+  if (!fetch(slots, (last_slot_ + 1) * slot_size(ndev_), copy_ + slots)) return false;
+  constexpr std::size_t kDevices = offsetof(UsageFile, devices);
+  return fetch(kDevices, slots - kDevices, copy_ + kDevices);
+}
+
+bool UsageReader::check_sums() {
+  bool all = true;
+  for (unsigned dev = 0; dev < ndev_; ++dev) {
+    std::uint64_t sum = 0;
+    for (unsigned slot = 0; slot <= last_slot_; ++slot) {
+      for (unsigned kind = 0; kind < kKinds; ++kind) sum += units(slot, dev, kind);
+    }
+    const std::uint64_t again = view_.device(dev).total.load(std::memory_order_relaxed);
+    adds_up_[dev] = again == totals_[dev] && sum == DeviceWord::unpack(again).units;
+    all = all && adds_up_[dev];
+  }
+  return all;
+}
+
+bool UsageReader::read() {
+  Backoff backoff;
+  for (unsigned attempt = 0; attempt < kTries; ++attempt) {
+    if (!take_picture()) return false;
+    if (check_sums()) break;
+    backoff.wait();
+  }
+  const std::size_t size = (last_slot_ + 1) * slot_size(ndev_);
+  slots_again_ = static_cast<char *>(std::malloc(size));
+  return slots_again_ != nullptr && fetch(slots_offset(ndev_), size, slots_again_);
+}
+
+bool UsageReader::info(unsigned slot, InfoValues *values) const {
+  // Nearly always the two copies we have will do; a block that was being written is read again, a few times.
+  InfoCopy first;
+  InfoCopy second;
+  copy_info(view_.info(slot), &first);
+  copy_info(*reinterpret_cast<const SlotInfo *>(slots_again_ + slot * slot_size(ndev_)), &second);
+  if (is_whole(first, second)) {
+    *values = first.values;
+    return true;
+  }
+  const auto copy_again = [&](InfoCopy *target) {
+    SlotInfo block;
+    return fetch(slot_offset(ndev_, slot), sizeof block, static_cast<void *>(&block)) && copy_info(block, target);
+  };
+  return try_read_info(copy_again, values);
+}
+
+}  // namespace vgpu

@@ -1,0 +1,45 @@
+// Reads a usage file that others are changing, by pread alone: its owner may truncate it at any moment.
+#pragma once
+
+#include "layout.h"
+#include "seqlock.h"
+
+namespace vgpu {
+
+class UsageReader {
+ public:
+  // `copy` has room for usage_size(ndev) bytes and is laid out as the file.
+  UsageReader(int fd, unsigned ndev, void *copy);
+  ~UsageReader();
+  UsageReader(const UsageReader &) = delete;
+  UsageReader &operator=(const UsageReader &) = delete;
+
+  // Takes pictures until one is consistent on every device; after 64 tries the last one has to do.
+  // False: the file is shorter than it was, or there is no memory.
+  bool read();
+
+  // The device word did not change while the lanes were read, and they add up to it. The sum also gives away words
+  // that were torn while they were copied.
+  bool adds_up(unsigned dev) const { return adds_up_[dev]; }
+  std::uint64_t total(unsigned dev) const { return totals_[dev]; }
+  std::uint64_t owner(unsigned slot) const;
+  std::uint64_t units(unsigned slot, unsigned dev, unsigned kind) const;
+  // False: the slot's rank died or was stopped while it wrote.
+  bool info(unsigned slot, InfoValues *values) const;
+
+ private:
+  bool fetch(std::size_t offset, std::size_t size, void *target) const;
+  bool take_picture();
+  bool check_sums();
+
+  int fd_;
+  unsigned ndev_;
+  char *copy_;
+  Usage view_;
+  std::uint64_t totals_[kMaxDevices] = {};
+  bool adds_up_[kMaxDevices] = {};
+  unsigned last_slot_ = 0;
+  char *slots_again_ = nullptr;  // a second copy of the slots, for the informational blocks
+};
+
+}  // namespace vgpu

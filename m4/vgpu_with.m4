@@ -1,0 +1,87 @@
+# VGPU_WITH_HEADER(NAME, HEADER, WHAT, REMEDY, [DIRECTORIES])
+#
+# --with-NAME[=DIR]. Asked for and missing is an error that says what to install; not asked for and missing turns the
+# feature off. DIRECTORIES is a macro that prints, one per line, include directories to try after the compiler's own.
+#
+# Sets NAME_CPPFLAGS, the conditional HAVE_NAME and $vgpu_summary_NAME.
+AC_DEFUN([VGPU_WITH_HEADER], [
+  m4_pushdef([vgpu_upper], m4_toupper([$1]))
+  AC_ARG_WITH([$1],
+    [AS_HELP_STRING([--with-$1@<:@=DIR@:>@], [use $3, found by the compiler or in DIR @<:@default=check@:>@])],
+    [], [with_$1=check])
+
+  vgpu_upper[]_CPPFLAGS=
+  vgpu_have=no
+  vgpu_places=
+  AS_CASE(["$with_$1"],
+    [no], [vgpu_summary_$1="no (--without-$1)"],
+    [yes|check], [vgpu_places="compiler
+m4_ifval([$5], [`$5`])"],
+    [/*], [
+      AS_IF([test ! -d "$with_$1"], [AC_MSG_ERROR([--with-$1=$with_$1: no such directory])])
+      vgpu_places=`ls -d "$with_$1/include" "$with_$1"/targets/*/include "$with_$1" 2>/dev/null`],
+    [AC_MSG_ERROR([--with-$1=$with_$1: give yes, no, check or an absolute directory])])
+
+  AS_IF([test "x$with_$1" != xno], [
+    AC_MSG_CHECKING([for $3 ($2)])
+    vgpu_saved_CPPFLAGS=$CPPFLAGS
+    vgpu_saved_IFS=$IFS
+    IFS='
+'
+    for vgpu_place in $vgpu_places; do
+      IFS=$vgpu_saved_IFS
+      # System directories: a warning in somebody else's header is not ours to repair. But never /usr/include, which
+      # would hide the C++ library's own headers from each other.
+      AS_IF([test "x$vgpu_place" = xcompiler], [vgpu_flags=],
+        [test ! -f "$vgpu_place/$2"], [continue],
+        [test "x$vgpu_place" = x/usr/include], [vgpu_flags=],
+        [vgpu_flags="-isystem $vgpu_place"])
+      CPPFLAGS="$vgpu_saved_CPPFLAGS $vgpu_flags"
+      AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <$2>]])], [vgpu_have=yes; break])
+    done
+    IFS=$vgpu_saved_IFS
+    CPPFLAGS=$vgpu_saved_CPPFLAGS
+    AS_IF([test $vgpu_have = yes], [
+      vgpu_upper[]_CPPFLAGS=$vgpu_flags
+      AS_IF([test -n "$vgpu_flags"], [vgpu_summary_$1="yes ($vgpu_place)"], [vgpu_summary_$1=yes])
+      AC_MSG_RESULT([$vgpu_summary_$1])
+    ], [
+      AC_MSG_RESULT([no])
+      AS_CASE(["$with_$1"],
+        [check], [vgpu_summary_$1="no ($4)"],
+        [yes], [AC_MSG_ERROR([--with-$1: $3 ($2) cannot be found or compiled; $4, or give --with-$1=DIR])],
+        [AC_MSG_ERROR([--with-$1=$with_$1: no usable $2 in that directory or its include directory; $4])])
+    ])
+  ])
+
+  AC_SUBST(vgpu_upper[]_CPPFLAGS)
+  AM_CONDITIONAL([HAVE_]vgpu_upper, [test $vgpu_have = yes])
+  m4_popdef([vgpu_upper])
+])
+
+# VGPU_CUDA_DIRECTORIES: a shell command that prints where CUDA's headers may be: the --with-cuda directory (for NVML,
+# which comes with the toolkit), beside the nvcc on PATH, and NVIDIA's default place.
+AC_DEFUN([VGPU_CUDA_DIRECTORIES],
+[{ case $with_cuda in /*) echo "$with_cuda/include";; esac
+   vgpu_nvcc=$(command -v nvcc) &&
+     vgpu_nvcc=$(readlink -f "$vgpu_nvcc") &&
+     echo "${vgpu_nvcc%/bin/nvcc}/include"
+   echo /usr/local/cuda/include; } 2>/dev/null])
+
+# VGPU_GTEST: sets GTEST_LIBS, the conditional HAVE_GTEST and $vgpu_summary_gtest.
+AC_DEFUN([VGPU_GTEST], [
+  AC_MSG_CHECKING([for GoogleTest])
+  vgpu_saved_LIBS=$LIBS
+  GTEST_LIBS="-lgtest_main -lgtest -pthread"
+  LIBS="$GTEST_LIBS $LIBS"
+  AC_LINK_IFELSE([AC_LANG_SOURCE([[
+    #include <gtest/gtest.h>
+    TEST(Configure, Links) { GTEST_SKIP(); }
+    ]])],
+    [vgpu_summary_gtest=yes],
+    [vgpu_summary_gtest="no (install libgtest-dev)"; GTEST_LIBS=])
+  LIBS=$vgpu_saved_LIBS
+  AC_MSG_RESULT([$vgpu_summary_gtest])
+  AC_SUBST([GTEST_LIBS])
+  AM_CONDITIONAL([HAVE_GTEST], [test -n "$GTEST_LIBS"])
+])

@@ -1,0 +1,30 @@
+#include "bench_region.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+
+namespace bench {
+
+BenchRegion::BenchRegion(const std::string &parent, std::uint64_t memory_limit) : parent_(parent) {
+  static unsigned made = 0;
+  name_ = "region-" + std::to_string(++made);
+  directory_ = parent_ + "/" + name_;
+
+  vgpu::DeviceSpec device;
+  std::snprintf(device.identity.uuid, sizeof device.identity.uuid, "GPU-bench");
+  device.identity.memory_bytes = memory_limit;
+  device.memory_limit = memory_limit;
+  vgpu::RegionSpec spec;
+  spec.uid = getuid();
+  spec.ndev = 1;
+  spec.devices = &device;
+  check(vgpu::Region::create(parent_.c_str(), name_.c_str(), spec));
+}
+
+BenchRegion::~BenchRegion() {
+  const vgpu::Error error = vgpu::Region::remove(parent_.c_str(), name_.c_str());
+  if (error) std::fprintf(stderr, "%s\n", error.text);
+}
+
+}  // namespace bench

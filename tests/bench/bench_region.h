@@ -1,0 +1,44 @@
+// A region with one device in a directory of its own, gone when the benchmark is done with it.
+#pragma once
+
+#include <string>
+
+#include "failure.h"
+#include "region/region.h"
+
+namespace bench {
+
+inline void check(const vgpu::Error &error) {
+  if (error) throw Failure("%s", error.text);
+}
+
+class BenchRegion {
+ public:
+  BenchRegion(const std::string &parent, std::uint64_t memory_limit);
+  ~BenchRegion();
+  BenchRegion(const BenchRegion &) = delete;
+  BenchRegion &operator=(const BenchRegion &) = delete;
+
+  const char *directory() const { return directory_.c_str(); }
+
+ private:
+  std::string parent_;
+  std::string name_;
+  std::string directory_;
+};
+
+// A rank that this process owns, with the mapping it stands on.
+struct AttachedRank {
+  explicit AttachedRank(const BenchRegion &made) {
+    check(vgpu::Region::attach(made.directory(), vgpu::Trust::root_or_self, &region));
+    check(vgpu::Rank::attach(region, &rank));
+  }
+  bool reserve(std::uint64_t bytes) { return rank.reserve(0, vgpu::Kind::data, bytes) == vgpu::Grant::granted; }
+  void release(std::uint64_t bytes) { rank.release(0, vgpu::Kind::data, bytes); }
+  std::uint64_t used() { return rank.memory_used(0); }
+
+  vgpu::Region region;
+  vgpu::Rank rank;
+};
+
+}  // namespace bench

@@ -1,0 +1,41 @@
+// Ours.
+#include "region/region.h"
+
+#include "../bench_region.h"
+#include "scheme.h"
+
+namespace bench {
+namespace {
+
+class RegionScheme final : public Scheme {
+ public:
+  explicit RegionScheme(const SchemeSetting &setting) : made_(setting.scratch, setting.limit) {}
+
+  void attach(unsigned) override {
+    check(vgpu::Region::attach(made_.directory(), vgpu::Trust::root_or_self, &region_));
+    check(vgpu::Rank::attach(region_, &rank_));
+  }
+  bool reserve(std::uint64_t bytes) override {
+    return rank_.reserve(0, vgpu::Kind::data, bytes) == vgpu::Grant::granted;
+  }
+  void release(std::uint64_t bytes) override { rank_.release(0, vgpu::Kind::data, bytes); }
+  std::uint64_t used() override { return rank_.memory_used(0); }
+  Picture picture() override {
+    vgpu::Snapshot snapshot;
+    check(vgpu::Snapshot::read(made_.directory(), vgpu::Trust::root_or_self, &snapshot));
+    Picture picture = {snapshot.device(0).memory_used, 0, snapshot.device(0).ranks_add_up};
+    for (unsigned i = 0; i < snapshot.ranks(); ++i) picture.parts += snapshot.memory(i, 0, vgpu::Kind::data);
+    return picture;
+  }
+
+ private:
+  BenchRegion made_;
+  vgpu::Region region_;
+  vgpu::Rank rank_;
+};
+
+}  // namespace
+
+std::unique_ptr<Scheme> make_region(const SchemeSetting &setting) { return std::make_unique<RegionScheme>(setting); }
+
+}  // namespace bench

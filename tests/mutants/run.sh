@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Breaks the protocol one line at a time and asserts that a test notices.
+# Usage: run.sh [--source DIR]     CXX chooses the compiler. Ends with a line `mutants: N passed, M failed`.
+set -euo pipefail
+
+source=$(cd "$(dirname "$0")/../.." && pwd)
+[ "${1:-}" != --source ] || source=$(cd "$2" && pwd)
+cxx=${CXX:-g++}
+flags=(-std=c++20 -O1 -DVGPU_STEPS=1)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# name | file | perl substitution over the whole file | what it breaks
+mutants=(
+  'owner-not-rechecked|accounting.cc|s/if \(recycled\) return false;/(void)recycled;/|model M1: reclaim does not re-check the owner word'
+  'no-help-before-commit|accounting.cc|s/help\(usage, dev, seen\);  \/\/ BEFORE/\/\/ BEFORE/|model M2: the previous tag is replaced unhelped'
+  'no-help-in-reclaim|accounting.cc|s/VGPU_STEP\(reclaim_read_total\);\n    help\(usage, dev, total\);/VGPU_STEP(reclaim_read_total);\n    (void)total;/|model M3: reclaim does not help first'
+  'tag-not-compared|accounting.cc|s/(    const std::uint64_t made = )/    if (const auto again = total.load(); DeviceWord::unpack(again).units == tag.units) seen = again;\n$1/|model M5: the CAS compares the value alone'
+  'current-before-total|accounting.cc|s/(    std::uint64_t seen = total\.load.*?\n    VGPU_STEP\(commit_read_total\);\n)(.*?)(    const bool applied = .*?\n    VGPU_STEP\(commit_read_current\);\n)/$3$2$1/s|model M6: commit reads the lane before the device word'
+  'limit-without-commit|admin.cc|s/  commit\(usage, dev, \{number, from, to\}, nullptr\);/  (void)to;/|model NOBUMP: set_limit does not change the device word'
+  'limit-without-help|admin.cc|s/  help\(usage, dev, total\);/  (void)total;/|set_limit does not finish its predecessor'
+  'help-does-not-look-again|accounting.cc|s/if \(!still_tagged\) return;/(void)still_tagged;/|help applies a word of a later operation'
+  'limit-ignored|accounting.cc|s/if \(units > limit_units\) return Commit::no_room;/(void)limit_units;/|no limit at all'
+)
+
+compile() { "$cxx" "${flags[@]}" "-I$1" -c "$2" -o "$3"; }
+
+for file in "$source"/libvgpu/region/*.cc; do
+  compile "$source/libvgpu" "$file" "$work/$(basename "$file" .cc).o" &
+  [ "$(jobs -rp | wc -l)" -lt 2 ] || wait -n
+done
+wait
+compile "$source/libvgpu" "$source/tests/region/schedule_test.cc" "$work/schedule_test.o"
+
+# Links the test with one object replaced and says whether it passes.
+test_passes() {
+  local replaced=$1 object=$2 objects=()
+  for candidate in "$work"/*.o; do
+    [ "$candidate" = "$work/$replaced.o" ] || objects+=("$candidate")
+  done
+  "$cxx" "${objects[@]}" "$object" -lgtest -lgtest_main -lpthread -o "$work/mutant"
+  timeout 120 "$work/mutant" --gtest_brief=1 --gtest_fail_fast >"$work/log" 2>&1
+}
+
+passed=0 failed=0
+verdict() {  # name, ok?, sentence
+  if [ "$2" = yes ]; then passed=$((passed + 1)); echo "ok    $1: $3"; else failed=$((failed + 1)); echo "FAIL  $1: $3"; fi
+}
+
+if test_passes accounting "$work/accounting.o"; then
+  verdict unchanged yes "the protocol as it is passes"
+else
+  verdict unchanged no "the protocol as it is does not pass"
+fi
+
+mkdir -p "$work/tree"
+for entry in "${mutants[@]}"; do
+  IFS='|' read -r name file substitution what <<<"$entry"
+  rm -rf "$work/tree/region"
+  cp -r "$source/libvgpu/region" "$work/tree/region"
+  perl -0pi -e "$substitution" "$work/tree/region/$file"
+  if cmp -s "$work/tree/region/$file" "$source/libvgpu/region/$file"; then
+    verdict "$name" no "the mutation no longer fits the source; mend it in $(basename "$0")"
+    continue
+  fi
+  compile "$work/tree" "$work/tree/region/$file" "$work/mutated.object"
+  if test_passes "${file%.cc}" "$work/mutated.object"; then
+    verdict "$name" no "survived: $what"
+  else
+    verdict "$name" yes "caught: $what"
+  fi
+done
+
+echo "mutants: $passed passed, $failed failed"
+[ "$failed" = 0 ]

@@ -1,0 +1,234 @@
+// The protocol under all schedules with a few preemptions and crashes, with its invariant checked after every step.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+
+#include "explorer.h"
+#include "region/accounting.h"
+#include "region/admin.h"
+
+namespace vgpu::test {
+namespace {
+
+constexpr unsigned kTestSlots = 4;  // root's and three ranks'
+
+// One device, a few slots, and what the ranks believe to hold.
+struct World {
+  struct RankState {
+    bool alive = false;
+    bool busy = false;        // within an operation
+    std::uint64_t held = 0;   // granted and not yet released
+    std::uint64_t owner = 0;  // its owner word
+  };
+
+  alignas(kLine) std::array<char, usage_size(1)> memory;
+  Usage usage{memory.data(), 1};
+  Word limit;
+  std::array<RankState, kTestSlots> ranks;
+  std::uint64_t lowered_to = 0;  // set once an administrator is done: nothing may grow beyond it any more
+  std::uint64_t last_total = 0;
+  bool admin_at_work = false;
+
+  void reset(std::uint64_t limit_units) {
+    // Only what a run can have touched: the explorer does this a hundred thousand times.
+    usage.device(0).total.store(0);
+    for (unsigned slot = 0; slot < kTestSlots; ++slot) {
+      usage.owner(slot).store(0);
+      std::memset(static_cast<void *>(&usage.lanes(slot, 0)), 0, sizeof(SlotLanes));
+      ranks[slot] = {};
+    }
+    limit.store(limit_units * kUnitBytes);
+    lowered_to = 0;
+    last_total = 0;
+    admin_at_work = false;
+  }
+
+  std::uint64_t total() const { return DeviceWord::unpack(usage.device(0).total.load()).units; }
+
+  std::uint64_t lane_units(unsigned slot) const {
+    const Lane &lane = usage.lane(lane_number(slot, 2), 0);
+    return effective_units(lane_number(slot, 2), usage.device(0).total.load(), lane.current.load(), lane.next.load());
+  }
+
+  std::string check() {
+    std::uint64_t sum = 0;
+    for (unsigned slot = 0; slot < kTestSlots; ++slot) {
+      for (unsigned kind = 0; kind < kKinds; ++kind) {
+        const Lane &lane = usage.lane(lane_number(slot, kind), 0);
+        sum += effective_units(lane_number(slot, kind), usage.device(0).total.load(), lane.current.load(),
+                               lane.next.load());
+      }
+      if (ranks[slot].alive && !ranks[slot].busy && lane_units(slot) != ranks[slot].held) {
+        return "slot " + std::to_string(slot) + " holds " + std::to_string(ranks[slot].held) + " but counts " +
+               std::to_string(lane_units(slot));
+      }
+    }
+    if (sum != total()) return "total " + std::to_string(total()) + " but lanes add up to " + std::to_string(sum);
+    if (total() * kUnitBytes > limit.load() && lowered_to == 0 && !admin_at_work) return "over the limit";
+    if (lowered_to != 0 && total() > last_total && total() > lowered_to) return "grew beyond a lowered limit";
+    last_total = total();
+    return "";
+  }
+
+  // What a process does, with the same calls as Rank.
+  void claim(unsigned slot) {
+    std::uint64_t word = usage.owner(slot).load();
+    if (OwnerWord::unpack(word).state != OwnerWord::kFree) return;
+    const std::uint64_t owner = OwnerWord{OwnerWord::kActive, 0, 0, OwnerWord::Gen::get(word), 0, 100 + slot}.pack();
+    if (!usage.owner(slot).compare_exchange_strong(word, owner)) return;
+    ranks[slot] = {true, false, 0, owner};
+  }
+  bool reserve(unsigned slot, std::uint64_t units) {
+    ranks[slot].busy = true;
+    const bool granted = change_lane(usage, 0, {lane_number(slot, 2), true, units, &limit}).commit == Commit::done;
+    if (granted) ranks[slot].held += units;
+    ranks[slot].busy = false;
+    return granted;
+  }
+  void release(unsigned slot, std::uint64_t units) {
+    ranks[slot].busy = true;
+    ranks[slot].held -= units;
+    change_lane(usage, 0, {lane_number(slot, 2), false, units});
+    ranks[slot].busy = false;
+  }
+  void crash(unsigned slot) { ranks[slot].alive = false; }
+  void sweep_slot(unsigned slot) {
+    const std::uint64_t owner = usage.owner(slot).load();
+    if (OwnerWord::unpack(owner).state == OwnerWord::kFree) return;
+    if (owner == ranks[slot].owner && ranks[slot].alive) return;
+    reclaim(usage, slot, owner);
+  }
+  void set_limit(std::uint64_t units) {
+    admin_at_work = true;
+    set_memory_limit(usage, 0, limit, units * kUnitBytes);
+    lowered_to = units;
+    last_total = total();
+  }
+
+  // After everything: one more sweep settles what the dead left, and only that.
+  std::string settle() {
+    for (unsigned slot = 1; slot < kTestSlots; ++slot) sweep_slot(slot);
+    std::uint64_t held = 0;
+    for (unsigned slot = 1; slot < kTestSlots; ++slot) {
+      if (ranks[slot].alive) {
+        held += ranks[slot].held;
+      } else if (OwnerWord::unpack(usage.owner(slot).load()).state != OwnerWord::kFree) {
+        return "slot " + std::to_string(slot) + " of a dead rank was not given back";
+      }
+    }
+    if (std::string violation = check(); !violation.empty()) return violation;
+    if (total() != held) return "total " + std::to_string(total()) + " but " + std::to_string(held) + " are held";
+    return "";
+  }
+};
+
+class Schedules : public ::testing::Test {
+ protected:
+  Task rank(std::function<void()> body, unsigned slot) {
+    return {std::move(body), [this, slot] { world_.crash(slot); }};
+  }
+  Task bystander(std::function<void()> body) {
+    return {std::move(body), [] {}};
+  }
+
+  void explore(std::uint64_t limit, Bounds bounds, const std::function<std::vector<Task>()> &make) {
+    Explorer explorer({[&, limit] {
+                         world_.reset(limit);
+                         return make();
+                       },
+                       [&] { return world_.check(); }, [&] { return world_.settle(); }},
+                      bounds);
+    const std::string violation = explorer.explore();
+    step_hook = nullptr;
+    EXPECT_EQ(violation, "");
+    RecordProperty("schedules", static_cast<int>(explorer.schedules()));
+    EXPECT_GT(explorer.schedules(), 1000u) << "too few to mean anything";
+  }
+
+  World world_;
+};
+
+TEST_F(Schedules, TwoRanksAndASweeperShareALimit) {
+  explore(3, {2, 1}, [&]() -> std::vector<Task> {
+    world_.claim(1);
+    world_.claim(2);
+    return {rank([&] { if (world_.reserve(1, 2)) world_.release(1, 1); }, 1),
+            rank([&] { if (!world_.reserve(2, 2)) { world_.sweep_slot(1); world_.reserve(2, 2); } }, 2),
+            bystander([&] { world_.sweep_slot(1); world_.sweep_slot(2); })};
+  });
+}
+
+TEST_F(Schedules, TwoSweepersAfterACrash) {
+  explore(4, {3, 1}, [&]() -> std::vector<Task> {
+    world_.claim(1);
+    world_.claim(2);
+    world_.reserve(1, 1);
+    return {rank([&] { world_.reserve(1, 2); world_.release(1, 3); }, 1),
+            bystander([&] { world_.sweep_slot(1); }),
+            rank([&] { world_.sweep_slot(1); world_.reserve(2, 1); }, 2)};
+  });
+}
+
+// A rank dies, its slot goes to a new rank, and a sweeper that looked before all that wakes up.
+TEST_F(Schedules, AStaleSweeperDoesNotHarmTheNextOwner) {
+  explore(4, {3, 0}, [&]() -> std::vector<Task> {
+    world_.claim(1);
+    world_.reserve(1, 2);
+    world_.crash(1);
+    const std::uint64_t dead = world_.ranks[1].owner;
+    return {bystander([this, dead] { reclaim(world_.usage, 1, dead); }),
+            rank([&] {
+              world_.sweep_slot(1);
+              world_.claim(1);
+              if (world_.ranks[1].alive) { world_.reserve(1, 1); world_.reserve(1, 1); }
+            }, 1)};
+  });
+}
+
+TEST_F(Schedules, ThreeRanksPassMemoryAround) {
+  explore(2, {2, 0}, [&]() -> std::vector<Task> {
+    for (unsigned slot : {1u, 2u, 3u}) world_.claim(slot);
+    const auto body = [&](unsigned slot) {
+      return [this, slot] { if (world_.reserve(slot, 1)) world_.release(slot, 1); };
+    };
+    return {rank(body(1), 1), rank(body(2), 2), rank(body(3), 3)};
+  });
+}
+
+TEST_F(Schedules, NothingGrowsBeyondALoweredLimit) {
+  explore(4, {2, 1}, [&]() -> std::vector<Task> {
+    world_.claim(1);
+    world_.claim(2);
+    return {rank([&] { world_.reserve(1, 2); }, 1), rank([&] { world_.reserve(2, 2); }, 2),
+            Task{[&] { world_.set_limit(1); }}};
+  });
+}
+
+// Root killed at any step while it lowers the limit, and set again by the next one (the OFD lock keeps them apart).
+TEST_F(Schedules, ALimitSetAgainAfterADeadAdministratorHolds) {
+  bool first_ended = false;
+  explore(4, {2, 1}, [&]() -> std::vector<Task> {
+    world_.claim(1);
+    first_ended = false;
+    world_.admin_at_work = true;
+    return {Task{[&] { world_.reserve(1, 2); }},
+            Task{[&] { set_memory_limit(world_.usage, 0, world_.limit, 3 * kUnitBytes); first_ended = true; },
+                 [&] { first_ended = true; }},
+            Task{[&] { if (first_ended) world_.set_limit(1); }}};
+  });
+}
+
+// A helper stopped for 2^20 operations of the lane holds a tag that fits again, to an operation not yet committed.
+TEST_F(Schedules, AHelperThatSleptThroughAWholeRoundOfTagsDoesNothing) {
+  world_.reset(8);
+  Lane &lane = world_.usage.lane(lane_number(1, 2), 0);
+  lane.current.store(LaneWord{1, (1 << 20) + 4}.pack());
+  lane.next.store(LaneWord{6, (1 << 20) + 5}.pack());
+  world_.usage.device(0).total.store(DeviceWord{1, lane_number(2, 2), 9}.pack());
+  help(world_.usage, 0, DeviceWord{3, lane_number(1, 2), 5}.pack());
+  EXPECT_EQ(LaneWord::unpack(lane.current.load()).units, 1u);
+}
+
+}  // namespace
+}  // namespace vgpu::test
