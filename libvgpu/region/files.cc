@@ -26,9 +26,7 @@ std::uint64_t header_checksum(const FileHeader &header) {
   return fnv1a(kFnvStart, &copy, sizeof copy);
 }
 
-bool is_trusted(uid_t owner, Trust trust) {
-  return owner == 0 || (trust == Trust::root_or_self && owner == geteuid());
-}
+bool is_trusted(uid_t owner, Trust trust) { return owner == 0 || (trust == Trust::root_or_self && owner == geteuid()); }
 
 struct Checked {
   const char *directory;
@@ -73,9 +71,8 @@ Error check_header(const Checked &what, const char *magic, const struct statx &s
   }
   if (header->layout != kLayoutVersion) {
     const bool newer = header->layout > kLayoutVersion;
-    return make_error(newer ? Fault::newer : Fault::older,
-                      "vgpu: %s/%s has layout version %u, this is version %u; %s", what.directory, what.name,
-                      header->layout, kLayoutVersion,
+    return make_error(newer ? Fault::newer : Fault::older, "vgpu: %s/%s has layout version %u, this is version %u; %s",
+                      what.directory, what.name, header->layout, kLayoutVersion,
                       newer ? "update libvgpu on this node" : "end the job that was started before the update");
   }
   if (header->ndev == 0 || header->ndev > kMaxDevices || header->slots != kSlots) {
@@ -143,16 +140,15 @@ Error open_region(const char *directory, Trust trust, int limits_access, int usa
     return make_error(Fault::wrong_owner, "vgpu: region %s belongs to uid %u, not to root", directory, status.stx_uid);
   }
   if ((status.stx_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    return make_error(Fault::writable, "vgpu: region %s may be written by others than its owner (mode %03o)",
-                      directory, status.stx_mode & 0777u);
+    return make_error(Fault::writable, "vgpu: region %s may be written by others than its owner (mode %03o)", directory,
+                      status.stx_mode & 0777u);
   }
 
   const Checked limits = {directory, "limits"};
   FileHeader limits_header;
   if (Error error = open_checked(directory_fd.get(), limits, limits_access, &files->limits, &status)) return error;
   if (!is_trusted(status.stx_uid, trust)) {
-    return make_error(Fault::wrong_owner, "vgpu: %s/limits belongs to uid %u, not to root", directory,
-                      status.stx_uid);
+    return make_error(Fault::wrong_owner, "vgpu: %s/limits belongs to uid %u, not to root", directory, status.stx_uid);
   }
   files->owner = status.stx_uid;
   if (Error error = check_header(limits, kLimitsMagic, status, files->limits.get(), &limits_header)) return error;

@@ -76,15 +76,13 @@ static_assert(sizeof(JobIdentity) == 16);
 struct LimitsFile {
   FileHeader header;
   alignas(kLine) JobIdentity job;
-  alignas(kLine) HalfWord generation;  // root adds one after every live change; ranks may futex-wait on it
+  alignas(kLine) HalfWord generation;      // root adds one after every live change; ranks may futex-wait on it
   alignas(kLine) DeviceLimits devices[1];  // ndev of them
 };
 static_assert(offsetof(LimitsFile, job) == 64 && offsetof(LimitsFile, generation) == 128);
 static_assert(offsetof(LimitsFile, devices) == 192);
 
-constexpr std::size_t limits_size(unsigned ndev) {
-  return offsetof(LimitsFile, devices) + ndev * sizeof(DeviceLimits);
-}
+constexpr std::size_t limits_size(unsigned ndev) { return offsetof(LimitsFile, devices) + ndev * sizeof(DeviceLimits); }
 
 // ---- usage ----------------------------------------------------------------------------------------------------------
 
@@ -131,19 +129,17 @@ static_assert(sizeof(SlotInfo) == kLine);
 
 struct UsageFile {
   FileHeader header;
-  alignas(kLine) HalfWord claim_hint;                // any attacher or reclaimer; a hint, never trusted
-  alignas(kLine) Word namespaces[kNamespaces];       // inode numbers; append-only, by CAS from 0
-  alignas(kLine) Word owners[kSlots];                // claimed by the attacher, given back by a reclaimer, by CAS
-  alignas(kLine) Word suspects[kSlots];              // any sweeper, by CAS; cleared by the attacher
-  alignas(kLine) DeviceUsage devices[1];             // ndev of them, then the slots
+  alignas(kLine) HalfWord claim_hint;           // any attacher or reclaimer; a hint, never trusted
+  alignas(kLine) Word namespaces[kNamespaces];  // inode numbers; append-only, by CAS from 0
+  alignas(kLine) Word owners[kSlots];           // claimed by the attacher, given back by a reclaimer, by CAS
+  alignas(kLine) Word suspects[kSlots];         // any sweeper, by CAS; cleared by the attacher
+  alignas(kLine) DeviceUsage devices[1];        // ndev of them, then the slots
 };
 static_assert(offsetof(UsageFile, claim_hint) == 64 && offsetof(UsageFile, namespaces) == 128);
 static_assert(offsetof(UsageFile, owners) == 256 && offsetof(UsageFile, suspects) == 4352);
 static_assert(offsetof(UsageFile, devices) == 8448);
 
-constexpr std::size_t slots_offset(unsigned ndev) {
-  return offsetof(UsageFile, devices) + ndev * sizeof(DeviceUsage);
-}
+constexpr std::size_t slots_offset(unsigned ndev) { return offsetof(UsageFile, devices) + ndev * sizeof(DeviceUsage); }
 constexpr std::size_t slot_size(unsigned ndev) { return (1 + ndev) * kLine; }
 constexpr std::size_t slot_offset(unsigned ndev, unsigned slot) { return slots_offset(ndev) + slot * slot_size(ndev); }
 constexpr std::size_t lanes_offset(unsigned ndev, unsigned slot, unsigned dev) {

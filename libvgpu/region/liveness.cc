@@ -123,8 +123,9 @@ bool parse_proc_stat(const char *text, ProcStat *stat) {
   unsigned long threads = 0;
   unsigned long long start_time = 0;
   // Fields 3 state, 9 flags, 20 num_threads and 22 starttime; see proc(5).
-  const int found = std::sscanf(after_name + 1, " %c %*d %*d %*d %*d %*d %lu %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %lu %*d %llu",
-                                &stat->state, &flags, &threads, &start_time);
+  const int found =
+      std::sscanf(after_name + 1, " %c %*d %*d %*d %*d %*d %lu %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %lu %*d %llu",
+                  &stat->state, &flags, &threads, &start_time);
   stat->flags = flags;
   stat->threads = threads;
   stat->start_time = start_time;

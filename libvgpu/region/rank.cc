@@ -53,10 +53,10 @@ struct Rank::Process {
   // Serialises this process's operations on one device: a lane has one owner, not one per thread.
   struct Device {
     pthread_mutex_t mutex;
-    std::atomic<std::uint64_t> held_units;  // under `mutex`; read by memory queries
-    std::uint64_t peak_units;               // under `mutex`; the most it was
-    std::atomic<std::uint64_t> seen_exits;  // any thread; what the last memory query knew
-    std::atomic<std::uint64_t> swept_ms;    // any thread
+    std::atomic<std::uint64_t> held_units;   // under `mutex`; read by memory queries
+    std::uint64_t peak_units;                // under `mutex`; the most it was
+    std::atomic<std::uint64_t> seen_exits;   // any thread; what the last memory query knew
+    std::atomic<std::uint64_t> swept_ms;     // any thread
     std::atomic<std::uint64_t> thorough_ms;  // any thread; when a refusal last looked hard
   };
 

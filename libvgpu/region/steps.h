@@ -32,8 +32,7 @@ extern void (*step_hook)(Step);
 const char *step_name(Step step);
 
 }  // namespace vgpu
-#define VGPU_STEP(name) \
-  (::vgpu::step_hook != nullptr ? ::vgpu::step_hook(::vgpu::Step::name) : static_cast<void>(0))
+#define VGPU_STEP(name) (::vgpu::step_hook != nullptr ? ::vgpu::step_hook(::vgpu::Step::name) : static_cast<void>(0))
 #else
 #define VGPU_STEP(name) static_cast<void>(0)
 #endif

@@ -13,13 +13,11 @@ namespace vgpu {
 inline constexpr std::uint64_t kUnitBytes = 512;
 inline constexpr std::uint64_t kMaxUnits = (std::uint64_t{1} << 33) - 1;
 
-inline constexpr unsigned kSlots = 512;    // slot 0 is root's, the others belong to ranks
+inline constexpr unsigned kSlots = 512;  // slot 0 is root's, the others belong to ranks
 inline constexpr unsigned kRootSlot = 0;
 inline constexpr unsigned kKinds = 4;
 
-constexpr std::uint64_t units_for(std::uint64_t bytes) {
-  return bytes / kUnitBytes + (bytes % kUnitBytes != 0);
-}
+constexpr std::uint64_t units_for(std::uint64_t bytes) { return bytes / kUnitBytes + (bytes % kUnitBytes != 0); }
 constexpr std::uint64_t bytes_of(std::uint64_t units) { return units * kUnitBytes; }
 
 template <unsigned Shift, unsigned Width>
@@ -51,9 +49,7 @@ struct DeviceWord {
   std::uint64_t lane = 0;
   std::uint64_t seq = 0;  // the low bits of the lane's own sequence number
 
-  static constexpr DeviceWord unpack(std::uint64_t word) {
-    return {Units::get(word), Lane::get(word), Seq::get(word)};
-  }
+  static constexpr DeviceWord unpack(std::uint64_t word) { return {Units::get(word), Lane::get(word), Seq::get(word)}; }
   constexpr std::uint64_t pack() const { return Units::put(units) | Lane::put(lane) | Seq::put(seq); }
   constexpr bool is_tagged(std::uint64_t by_lane, std::uint64_t lane_seq) const {
     return lane == by_lane && seq == (lane_seq & Seq::kMask);

@@ -50,7 +50,8 @@ TEST_F(AccountingTest, NothingCostsNothing) {
 }
 
 TEST_F(AccountingTest, AbsurdSizesAreRefusedNotWrapped) {
-  for (const std::uint64_t bytes : {~std::uint64_t{0}, ~std::uint64_t{0} - 511, bytes_of(kMaxUnits), bytes_of(kMaxUnits) + 1}) {
+  for (const std::uint64_t bytes :
+       {~std::uint64_t{0}, ~std::uint64_t{0} - 511, bytes_of(kMaxUnits), bytes_of(kMaxUnits) + 1}) {
     EXPECT_EQ(rank_.reserve(0, Kind::data, bytes), Grant::refused) << bytes;
     EXPECT_EQ(used(), 0u);
   }

@@ -47,9 +47,9 @@ struct Stage {
   TemporaryDirectory directory;
   Region region;
   Rank live;
-  std::uint64_t held_by_living = 0;         // beside the child under test
-  std::unique_ptr<RankProcess> bystander;   // some scenarios need one
-  pid_t torn = 0;                           // a rank that stopped or died half-way
+  std::uint64_t held_by_living = 0;        // beside the child under test
+  std::unique_ptr<RankProcess> bystander;  // some scenarios need one
+  pid_t torn = 0;                          // a rank that stopped or died half-way
 
   explicit Stage(bool attach_live) {
     const std::vector<DeviceSpec> devices = make_devices(1, kLimit);
@@ -118,9 +118,8 @@ std::vector<Scenario> scenarios() {
   all.push_back({.name = "reserve", .before = holding(kMiB), .act = [](Stage &, Rank &rank) {
                    return granted(rank.reserve(0, Kind::data, 4 * kMiB));
                  }});
-  all.push_back({.name = "first_on_an_empty_lane", .act = [](Stage &, Rank &rank) {
-                   return granted(rank.reserve(0, Kind::module, 4 * kMiB));
-                 }});
+  all.push_back({.name = "first_on_an_empty_lane",
+                 .act = [](Stage &, Rank &rank) { return granted(rank.reserve(0, Kind::module, 4 * kMiB)); }});
   all.push_back({.name = "force", .before = holding(kMiB), .act = [](Stage &, Rank &rank) {
                    return granted(rank.force(0, Kind::context, 4 * kMiB));
                  }});
@@ -140,10 +139,7 @@ std::vector<Scenario> scenarios() {
                        stage.held_by_living = 8 * kMiB;
                      },
                  .before = holding(2 * kMiB),
-                 .act =
-                     [](Stage &, Rank &rank) {
-                       return rank.reserve(0, Kind::data, 12 * kMiB) == Grant::refused;
-                     }});
+                 .act = [](Stage &, Rank &rank) { return rank.reserve(0, Kind::data, 12 * kMiB) == Grant::refused; }});
   all.push_back({.name = "reserve_after_a_torn_one",
                  .prepare =
                      [](Stage &stage) {
@@ -160,23 +156,20 @@ std::vector<Scenario> scenarios() {
                        stage.torn = 0;
                      },
                  .act = [](Stage &, Rank &rank) { return granted(rank.reserve(0, Kind::data, 14 * kMiB)); }});
-  all.push_back({.name = "lost_race",
-                 .before = holding(kMiB),
-                 .act =
-                     [](Stage &stage, Rank &rank) {
-                       // Right before our CAS somebody else's succeeds.
-                       Rank rival;
-                       if (Rank::attach(stage.region, &rival)) return false;
-                       bool done = false;
-                       interference = [&](Step step) {
-                         if (step != Step::commit_read_limit || done) return;
-                         done = true;
-                         rival.reserve(0, Kind::data, 512);
-                       };
-                       const bool ok = granted(rank.reserve(0, Kind::data, kMiB));
-                       interference = nullptr;
-                       return ok && done;
-                     }});
+  all.push_back({.name = "lost_race", .before = holding(kMiB), .act = [](Stage &stage, Rank &rank) {
+                   // Right before our CAS somebody else's succeeds.
+                   Rank rival;
+                   if (Rank::attach(stage.region, &rival)) return false;
+                   bool done = false;
+                   interference = [&](Step step) {
+                     if (step != Step::commit_read_limit || done) return;
+                     done = true;
+                     rival.reserve(0, Kind::data, 512);
+                   };
+                   const bool ok = granted(rank.reserve(0, Kind::data, kMiB));
+                   interference = nullptr;
+                   return ok && done;
+                 }});
   all.push_back({.name = "suspicion",
                  .prepare =
                      [](Stage &stage) {

@@ -51,7 +51,8 @@ TEST_F(FilesTest, AFreshRegionIsWhatWasAskedFor) {
   EXPECT_EQ(status.st_mode & 0777, 0644u);
   ASSERT_EQ(stat(file("usage").c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0600u);
-  EXPECT_GE(static_cast<std::size_t>(status.st_blocks) * 512, usage_size(2)) << "blocks must be there before a rank runs";
+  EXPECT_GE(static_cast<std::size_t>(status.st_blocks) * 512, usage_size(2))
+      << "blocks must be there before a rank runs";
 }
 
 TEST_F(FilesTest, TheUmaskDoesNotMatter) {
@@ -94,8 +95,7 @@ TEST_F(FilesTest, ManyCreatorsLeaveOneValidRegion) {
         const std::vector<DeviceSpec> devices = make_devices(2, kMiB);
         const Error error = Region::create(directory_.path().c_str(), name.c_str(), make_spec(devices));
         Region region;
-        const bool attached =
-            !Region::attach((directory_.path() + "/" + name).c_str(), Trust::root_or_self, &region);
+        const bool attached = !Region::attach((directory_.path() + "/" + name).c_str(), Trust::root_or_self, &region);
         return (attached ? 0 : 10) + (error ? (error.fault == Fault::exists ? 1 : 2) : 0);
       }));
     }
@@ -199,7 +199,8 @@ TEST_F(FilesTest, TruncatedFiles) {
   for (const char *name : {"limits", "usage"}) {
     const auto size = fs::file_size(file(name));
     // Longer first: once the header is cut off, its bytes are gone for good.
-    for (const std::uintmax_t other : {size + 1, size - 1, size / 2, std::uintmax_t{64}, std::uintmax_t{63}, std::uintmax_t{0}}) {
+    for (const std::uintmax_t other :
+         {size + 1, size - 1, size / 2, std::uintmax_t{64}, std::uintmax_t{63}, std::uintmax_t{0}}) {
       fs::resize_file(file(name), other);
       expect_refused(Fault::truncated, name);
     }
@@ -211,7 +212,9 @@ TEST_F(FilesTest, TruncatedFiles) {
 TEST_F(FilesTest, ForeignFiles) {
   patch("usage", 0, "GIF89a!");
   expect_refused(Fault::foreign, "usage");
-  patch("limits", 0, "\x7f" "ELF123");
+  patch("limits", 0,
+        "\x7f"
+        "ELF123");
   expect_refused(Fault::foreign, "limits");
 }
 

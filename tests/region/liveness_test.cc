@@ -56,8 +56,8 @@ TEST(Judge, EveryCombination) {
                                  ProcessState::leaving, ProcessState::running,  ProcessState::unknown};
   for (const bool same : {false, true}) {
     for (const ProcessState state : states) {
-      const bool gone = same && (state == ProcessState::absent || state == ProcessState::replaced ||
-                                 state == ProcessState::zombie);
+      const bool gone =
+          same && (state == ProcessState::absent || state == ProcessState::replaced || state == ProcessState::zombie);
       SCOPED_TRACE(testing::Message() << "same namespace " << same << ", process " << static_cast<int>(state));
       for (const Token token : {Token::free, Token::held, Token::unknown}) {
         EXPECT_EQ(judge({same, false, token, state}), gone ? Verdict::dead : Verdict::alive)
@@ -66,9 +66,9 @@ TEST(Judge, EveryCombination) {
       EXPECT_EQ(judge({same, true, Token::held, state}), gone ? Verdict::dead_after_grace : Verdict::alive);
       EXPECT_EQ(judge({same, true, Token::unknown, state}),
                 same && state == ProcessState::absent ? Verdict::dead : Verdict::alive);
-      const Verdict when_free = gone                                        ? Verdict::dead
+      const Verdict when_free = gone                                     ? Verdict::dead
                                 : same && state == ProcessState::leaving ? Verdict::alive
-                                                                            : Verdict::dead_after_grace;
+                                                                         : Verdict::dead_after_grace;
       EXPECT_EQ(judge({same, true, Token::free, state}), when_free);
     }
   }

@@ -73,8 +73,10 @@ class StressTest : public RegionTest {
   void start(unsigned i) {
     Ledger &ledger = books_->workers[i];
     ledger.slot.store(0);
-    for (auto &device : ledger.held) for (auto &held : device) held.store(0);
-    for (auto &device : ledger.in_flight) for (auto &units : device) units.store(0);
+    for (auto &device : ledger.held)
+      for (auto &held : device) held.store(0);
+    for (auto &device : ledger.in_flight)
+      for (auto &units : device) units.store(0);
     const std::uint64_t seed = random_();
     workers_[i] = spawn([&, i, seed]() -> int { work(region_, books_->workers[i], seed); });
   }

@@ -78,8 +78,7 @@ template <typename T>
 class Shared {
  public:
   Shared()
-      : value_(static_cast<T *>(
-            mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+      : value_(static_cast<T *>(mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
   ~Shared() { munmap(value_, sizeof(T)); }
   Shared(const Shared &) = delete;
   Shared &operator=(const Shared &) = delete;
