@@ -113,10 +113,11 @@ std::uint64_t effective_units(std::uint64_t lane, std::uint64_t total, std::uint
   return pending ? published.units : applied.units;
 }
 
-bool holds_memory(const Usage &usage, unsigned slot, unsigned dev) {
+bool was_ever_used(const Usage &usage, unsigned slot, unsigned dev) {
+  // Whole words, not their units: between our two loads a helper can apply an operation and a reclaimer that dies can
+  // publish an empty `next`, and then neither word would show what the lane counts for.
   for (const Lane &lane : usage.lanes(slot, dev).kinds) {
-    const std::uint64_t either = lane.current.load(memory_order_acquire) | lane.next.load(memory_order_acquire);
-    if (LaneWord::unpack(either).units != 0) return true;
+    if ((lane.current.load(memory_order_acquire) | lane.next.load(memory_order_acquire)) != 0) return true;
   }
   return false;
 }

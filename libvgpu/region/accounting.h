@@ -51,8 +51,8 @@ LaneResult change_lane(const Usage &usage, unsigned dev, const LaneChange &chang
 // What a lane counts for while the device word is `total`. Both words of the lane are plain copies.
 std::uint64_t effective_units(std::uint64_t lane, std::uint64_t total, std::uint64_t current, std::uint64_t next);
 
-// True if the slot counts, or may come to count, for memory on the device.
-bool holds_memory(const Usage &usage, unsigned slot, unsigned dev);
+// False: the slot never counted for memory on the device, so a sweep can pass it by.
+bool was_ever_used(const Usage &usage, unsigned slot, unsigned dev);
 
 // Gives back all that a slot holds and then the slot itself. `owner` is its full owner word, PROVEN dead. Any number of
 // processes may do this at once, also long after the slot went to somebody else.

@@ -243,7 +243,8 @@ void Rank::leave() {
   process_->owner.store(exiting.pack(), memory_order_release);
   for (unsigned dev = 0; dev < usage.ndev(); ++dev) {
     // Release: whoever sees the count sees the slot marked.
-    if (holds_memory(usage, process_->slot, dev)) usage.device(dev).exits.fetch_add(1, memory_order_release);
+    if (process_->devices[dev].held_units.load(memory_order_relaxed) == 0) continue;
+    usage.device(dev).exits.fetch_add(1, memory_order_release);
     VGPU_STEP(leave_counted);
   }
 }

@@ -35,7 +35,7 @@ unsigned sweep(const Usage &usage, Prober &prober, unsigned dev) {
     const std::uint64_t owner = usage.owner(slot).load(std::memory_order_acquire);
     if (OwnerWord::unpack(owner).state == OwnerWord::kFree) continue;
     VGPU_STEP(sweep_read_owner);
-    if (dev != kAllDevices && !holds_memory(usage, slot, dev)) continue;
+    if (dev != kAllDevices && !was_ever_used(usage, slot, dev)) continue;
     VGPU_STEP(sweep_read_lanes);
 
     const Verdict verdict = prober.examine(slot, owner);

@@ -6,7 +6,7 @@
 
 namespace vgpu {
 
-// Looks at every slot that holds memory on `dev` (kAllDevices: at every slot in use) and returns how many it freed.
+// Looks at every slot that may hold memory on `dev` (kAllDevices: at every slot in use) and returns how many it freed.
 unsigned sweep(const Usage &usage, Prober &prober, unsigned dev);
 
 // Milliseconds of CLOCK_MONOTONIC, from the vDSO's coarse clock.

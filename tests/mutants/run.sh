@@ -19,6 +19,7 @@ mutants=(
   'current-before-total|accounting.cc|s/(    std::uint64_t seen = total\.load.*?\n    VGPU_STEP\(commit_read_total\);\n)(.*?)(    const bool applied = .*?\n    VGPU_STEP\(commit_read_current\);\n)/$3$2$1/s|model M6: commit reads the lane before the device word'
   'limit-without-commit|admin.cc|s/  commit\(usage, dev, \{number, from, to\}, nullptr\);/  (void)to;/|model NOBUMP: set_limit does not change the device word'
   'limit-without-help|admin.cc|s/  help\(usage, dev, total\);/  (void)total;/|set_limit does not finish its predecessor'
+  'sweep-filters-by-value|accounting.cc|s/if \(\(lane\.current\.load\(memory_order_acquire\) \x7c lane\.next\.load\(memory_order_acquire\)\) != 0\) return true;/if (LaneWord::unpack(lane.current.load()).units != 0) return true;\n    VGPU_STEP(sweep_read_lanes);\n    if (LaneWord::unpack(lane.next.load()).units != 0) return true;/|a sweep passes by a lane that is being reclaimed'
   'help-does-not-look-again|accounting.cc|s/if \(!still_tagged\) return;/(void)still_tagged;/|help applies a word of a later operation'
   'limit-ignored|accounting.cc|s/if \(units > limit_units\) return Commit::no_room;/(void)limit_units;/|no limit at all'
 )

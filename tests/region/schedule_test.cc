@@ -37,9 +37,11 @@ struct World {
   std::uint64_t lowered_to = 0;  // set once an administrator is done: nothing may grow beyond it any more
   std::uint64_t last_total = 0;
   bool admin_at_work = false;
+  bool false_refusal = false;
 
   void reset(std::uint64_t limit_units) {
     // Only what a run can have touched: the explorer does this a hundred thousand times.
+    false_refusal = false;
     usage.device(0).total.store(0);
     for (unsigned slot = 0; slot < kTestSlots; ++slot) {
       usage.owner(slot).store(0);
@@ -72,6 +74,7 @@ struct World {
                std::to_string(lane_units(slot));
       }
     }
+    if (false_refusal) return "refused for what a dead rank held";
     if (sum != total()) return "total " + std::to_string(total()) + " but lanes add up to " + std::to_string(sum);
     if (total() * kUnitBytes > limit.load() && lowered_to == 0 && !admin_at_work) return "over the limit";
     if (lowered_to != 0 && total() > last_total && total() > lowered_to) return "grew beyond a lowered limit";
@@ -105,7 +108,16 @@ struct World {
     const std::uint64_t owner = usage.owner(slot).load();
     if (OwnerWord::unpack(owner).state == OwnerWord::kFree) return;
     if (owner == ranks[slot].owner && ranks[slot].alive) return;
+    if (!was_ever_used(usage, slot, 0)) return;
     reclaim(usage, slot, owner);
+  }
+  // Rank::reserve: what was dead when the sweep began must not be what it is refused for.
+  void reserve_or_be_refused_truly(unsigned slot, std::uint64_t units, unsigned neighbour) {
+    if (reserve(slot, units)) return;
+    const bool was_dead = !ranks[neighbour].alive;
+    sweep_slot(neighbour);
+    if (reserve(slot, units)) return;
+    if (was_dead && lane_units(neighbour) != 0) false_refusal = true;
   }
   void set_limit(std::uint64_t units) {
     admin_at_work = true;
@@ -116,7 +128,10 @@ struct World {
 
   // After everything: one more sweep settles what the dead left, and only that.
   std::string settle() {
-    for (unsigned slot = 1; slot < kTestSlots; ++slot) sweep_slot(slot);
+    for (unsigned slot = 1; slot < kTestSlots; ++slot) {
+      const std::uint64_t owner = usage.owner(slot).load();
+      if (!ranks[slot].alive && OwnerWord::unpack(owner).state != OwnerWord::kFree) reclaim(usage, slot, owner);
+    }
     std::uint64_t held = 0;
     for (unsigned slot = 1; slot < kTestSlots; ++slot) {
       if (ranks[slot].alive) {
@@ -182,7 +197,7 @@ TEST_F(Schedules, TwoRanksAndASweeperShareALimit) {
 }
 
 TEST_F(Schedules, TwoSweepersAfterACrash) {
-  explore(4, {3, 1}, [&]() -> std::vector<Task> {
+  explore(4, {2, 1}, [&]() -> std::vector<Task> {
     world_.claim(1);
     world_.claim(2);
     world_.reserve(1, 1);
@@ -219,6 +234,15 @@ TEST_F(Schedules, AStaleSweeperDoesNotHarmTheNextOwner) {
                                                                                }
                                                                              },
                                                                              1)};
+  });
+}
+
+TEST_F(Schedules, ARefusalIsTrueWhoeverElseDies) {
+  explore(2, {2, 2}, [&]() -> std::vector<Task> {
+    world_.claim(1);
+    world_.claim(2);
+    return {rank([&] { world_.reserve(1, 2); }, 1), bystander([&] { world_.sweep_slot(1); }),
+            Task{[&] { world_.reserve_or_be_refused_truly(2, 1, 1); }}};
   });
 }
 
