@@ -65,12 +65,12 @@ skip() {
   return 77
 }
 
-# Like quietly, for a command whose last line is "N passed, M failed": the stage counts what it counted.
+# Like quietly, for a command that ends with "N passed, M failed": the stage counts what it counted.
 counted() {
-  local status=0 pattern='^([a-z]+: )?([0-9]+) passed, ([0-9]+) failed(, ([0-9]+) skipped)?$'
+  local status=0 pattern='([0-9]+) passed, ([0-9]+) failed(, ([0-9]+) skipped)?$'
   quietly "$@" || status=$?
-  if [[ $(tail -n 1 "$log") =~ $pattern ]]; then
-    passed=${BASH_REMATCH[2]} failed=${BASH_REMATCH[3]} skipped=${BASH_REMATCH[5]:-0}
+  if [[ $(grep -E "$pattern" "$log" | tail -n 1) =~ $pattern ]]; then
+    passed=${BASH_REMATCH[1]} failed=${BASH_REMATCH[2]} skipped=${BASH_REMATCH[4]:-0}
   fi
   return "$status"
 }
@@ -172,14 +172,15 @@ stage_build() {
 }
 
 stage_release() {
+  local -x VGPU_STRESS_SECONDS=${VGPU_STRESS_SECONDS:-60}
   stage_build && run_tests_in "$build_dir" check
 }
 
 stage_asan() {
   local -x VGPU_STRESS_SECONDS=${VGPU_STRESS_SECONDS:-10}
   configure_in "$build_dir/asan" --enable-werror --enable-asan --enable-ubsan CXXFLAGS="-O1 -g" &&
-    build_tests_in "$build_dir/asan" &&
-    run_tests_in "$build_dir/asan" check
+    parallel_make -C "$build_dir/asan" build-gtest &&
+    run_tests_in "$build_dir/asan" check-gtest
 }
 
 stage_tsan() {
@@ -197,14 +198,14 @@ stage_tsan() {
 
 stage_clang() {
   have clang++ || skip "clang++ is missing; install clang" || return
-  configure_in "$build_dir/clang" --enable-werror CXX=clang++ && build_tests_in "$build_dir/clang"
+  configure_in "$build_dir/clang" --enable-werror CXX=clang++ CXXFLAGS=-O0 && build_tests_in "$build_dir/clang"
 }
 
 stage_model() {
   have spin || skip "spin is missing; install spin" || return
   configure_in "$build_dir" --enable-werror || return
   grep -q '^check-model:' "$build_dir/Makefile" || skip "there is no model yet" || return
-  counted make -C "$build_dir" --no-print-directory check-model
+  counted make -C "$build_dir" --no-print-directory check-model MODEL_FLAGS="${soak:+--long}"
 }
 
 stage_mutants() {
@@ -212,10 +213,11 @@ stage_mutants() {
   counted tests/mutants/run.sh
 }
 
-# The tests were run before: here the archive must only configure, build its tests, install, uninstall and clean up.
+# The tests were built and run before: here the archive must only configure, build, install, uninstall and clean up, and
+# hold all that git tracks. A plain `make distcheck` runs its tests as well.
 stage_dist() {
   configure_in "$build_dir" --enable-werror || return
-  parallel_make -C "$build_dir" distcheck TESTS= || return
+  parallel_make -C "$build_dir" distcheck TESTS= check_PROGRAMS= check_LIBRARIES= || return
   have git && git -c safe.directory='*' rev-parse --git-dir >/dev/null 2>&1 || return 0
   local archive forgotten
   archive=$(make -s -C "$build_dir" --no-print-directory print-archive) || return
@@ -284,7 +286,7 @@ bad_usage() {
 
 main() {
   local chosen=all entry name title
-  test_timeout=600
+  test_timeout=300 soak=
   while [ $# -gt 0 ]; do
     case $1 in
       --help | -h)
@@ -294,6 +296,7 @@ main() {
       --build) chosen=packages,build ;;
       --mutants) chosen=packages,mutants ;;
       --soak)
+        soak=yes
         export VGPU_STRESS_SECONDS=${VGPU_STRESS_SECONDS:-600}
         test_timeout=3600
         ;;
@@ -315,6 +318,11 @@ main() {
   fi
   export TMPDIR=$build_dir/tmp  # nothing is left anywhere else
   mkdir -p "$log_dir" "$TMPDIR" || exit 1
+  # Regions belong on a tmpfs. Whatever a test that was killed leaves there goes with this directory.
+  VGPU_TEST_DIR=$(mktemp -d -p /dev/shm vgpu-check-XXXXXX 2>/dev/null || mktemp -d) || exit 1
+  export VGPU_TEST_DIR
+  chmod 755 "$VGPU_TEST_DIR"
+  trap 'rm -rf "$VGPU_TEST_DIR"' EXIT
   for entry in "${stages[@]}"; do
     name=${entry%%:*}
     [ "$chosen" = all ] || [[ ,$chosen, == *,"$name",* ]] || continue

@@ -154,23 +154,25 @@ bool empty_lane(const Usage &usage, unsigned dev, std::uint64_t number, unsigned
 
 }  // namespace
 
-void reclaim(const Usage &usage, unsigned slot, std::uint64_t owner) {
+bool reclaim(const Usage &usage, unsigned slot, std::uint64_t owner) {
   for (unsigned dev = 0; dev < usage.ndev(); ++dev) {
     // The dead rank's last operation may be committed but not applied: without this its lane would look empty.
     const std::uint64_t total = usage.device(dev).total.load(memory_order_acquire);
     VGPU_STEP(reclaim_read_total);
     help(usage, dev, total);
     for (unsigned kind = 0; kind < kKinds; ++kind) {
-      if (!empty_lane(usage, dev, lane_number(slot, kind), slot, owner)) return;
+      if (!empty_lane(usage, dev, lane_number(slot, kind), slot, owner)) return false;
     }
   }
   // Release: the next owner sees empty lanes. A failed CAS means that another reclaimer was first.
   std::uint64_t expected = owner;
-  if (usage.owner(slot).compare_exchange_strong(expected, OwnerWord::freed(owner), memory_order_acq_rel,
-                                                memory_order_relaxed)) {
-    VGPU_STEP(reclaim_freed);
-    if (usage.claim_hint().load(memory_order_relaxed) > slot) usage.claim_hint().store(slot, memory_order_relaxed);
+  if (!usage.owner(slot).compare_exchange_strong(expected, OwnerWord::freed(owner), memory_order_acq_rel,
+                                                 memory_order_relaxed)) {
+    return false;
   }
+  VGPU_STEP(reclaim_freed);
+  if (usage.claim_hint().load(memory_order_relaxed) > slot) usage.claim_hint().store(slot, memory_order_relaxed);
+  return true;
 }
 
 }  // namespace vgpu

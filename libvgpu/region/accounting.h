@@ -55,7 +55,7 @@ std::uint64_t effective_units(std::uint64_t lane, std::uint64_t total, std::uint
 bool was_ever_used(const Usage &usage, unsigned slot, unsigned dev);
 
 // Gives back all that a slot holds and then the slot itself. `owner` is its full owner word, PROVEN dead. Any number of
-// processes may do this at once, also long after the slot went to somebody else.
-void reclaim(const Usage &usage, unsigned slot, std::uint64_t owner);
+// processes may do this at once, also long after the slot went to somebody else. True in the one that freed the slot.
+bool reclaim(const Usage &usage, unsigned slot, std::uint64_t owner);
 
 }  // namespace vgpu

@@ -2,6 +2,9 @@
 //
 // The usage file belongs to the job's user, who may truncate it at any moment: a process that maps it must be ready to
 // die of SIGBUS. So all work on the mapping is done by a child, which shares nothing with its parent but the result.
+// What must not fail because of him, storing the limits, needs only root's own file.
+#include "admin.h"
+
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <signal.h>
@@ -11,9 +14,8 @@
 
 #include <cerrno>
 #include <climits>
-#include <cstring>
+#include <initializer_list>
 
-#include "admin.h"
 #include "file_lock.h"
 #include "files.h"
 #include "region.h"
@@ -32,70 +34,63 @@ struct ChildResult {
   unsigned count;
 };
 
-// Runs `work` on a mapping of the usage file in a child process. `work` must not allocate.
+// The caller may have blocked or caught these; the child must be able to die of them.
+void let_die_of(std::initializer_list<int> signals) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : signals) {
+    signal(number, SIG_DFL);
+    sigaddset(&set, number);
+  }
+  sigprocmask(SIG_UNBLOCK, &set, nullptr);
+}
+
+// Runs `work` on a mapping of the usage file in a child process. `work` must not allocate. False: it did not finish.
 template <typename Work>
-Error on_mapping(const char *directory, const RegionFiles &files, Work work, unsigned *count) {
+bool on_mapping(const ScopedFd &usage, unsigned ndev, Work work, unsigned *count) {
   void *shared = mmap(nullptr, sizeof(ChildResult), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (shared == MAP_FAILED) return system_error("vgpu: no memory");
+  if (shared == MAP_FAILED) return false;
   auto *result = static_cast<ChildResult *>(shared);
   const pid_t child = fork();
   if (child == 0) {
-    signal(SIGBUS, SIG_DFL);
-    signal(SIGALRM, SIG_DFL);
+    let_die_of({SIGBUS, SIGALRM});
     alarm(kChildSeconds);
-    const ScopedMapping mapping(files.usage.get(), usage_size(files.ndev), PROT_READ | PROT_WRITE);
+    const ScopedMapping mapping(usage.get(), usage_size(ndev), PROT_READ | PROT_WRITE);
     if (mapping) {
-      result->count = work(Usage(mapping.get(), files.ndev));
+      result->count = work(Usage(mapping.get(), ndev));
       result->finished = true;
     }
     _exit(0);
   }
-  Error error;
-  if (child < 0) {
-    error = system_error("vgpu: cannot start a child");
-  } else {
-    int status = 0;
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
-    if (!result->finished) {
-      error = make_error(Fault::truncated, "vgpu: %s/usage was truncated or is being tampered with by its owner%s%s",
-                         directory, WIFSIGNALED(status) ? ": " : "",
-                         WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "");
-    }
-  }
+  while (child > 0 && waitpid(child, nullptr, 0) < 0 && errno == EINTR) continue;
+  const bool finished = result->finished;
   if (count != nullptr) *count = result->count;
   munmap(shared, sizeof(ChildResult));
-  return error;
+  return finished;
 }
 
-Error check_change(const char *directory, const LimitsFile &limits, const LimitChange &change) {
-  if (change.dev != kAllDevices && change.dev >= limits.header.ndev) {
-    return make_error(Fault::invalid, "vgpu: %s has %u GPUs, there is no GPU %u", directory, limits.header.ndev,
+Error check_change(const char *directory, const RegionFiles &files, const LimitChange &change) {
+  if (change.dev != kAllDevices && change.dev >= files.header.ndev) {
+    return make_error(Fault::invalid, "vgpu: %s has %u GPUs, there is no GPU %u", directory, files.header.ndev,
                       change.dev);
   }
-  if (change.memory_limit != LimitChange::kKeepMemory &&
-      (change.memory_limit < kUnitBytes || change.memory_limit / kUnitBytes > kMaxUnits)) {
-    return make_error(Fault::invalid, "vgpu: a memory limit of %llu bytes is out of range",
-                      static_cast<unsigned long long>(change.memory_limit));
+  if (change.memory_limit != LimitChange::kKeepMemory) {
+    if (Error error = check_memory_limit(change.memory_limit)) return error;
   }
   if (change.sm_percent == LimitChange::kKeepSm) return {};
-  if (change.sm_percent < 1 || change.sm_percent > 100) {
-    return make_error(Fault::invalid, "vgpu: an SM limit of %u percent is not within 1 to 100", change.sm_percent);
-  }
-  if (limits.job.launch_hooks == 0) {
+  if (Error error = check_sm_percent(change.sm_percent)) return error;
+  if (files.job.launch_hooks == 0) {
     return make_error(Fault::invalid,
                       "vgpu: job %llu started without an SM limit, so its launches are not hooked; start it with "
                       "--gpu-sm, or set sm=live in plugstack.conf for all jobs",
-                      static_cast<unsigned long long>(limits.job.job_id));
+                      static_cast<unsigned long long>(files.job.job_id));
   }
   return {};
 }
 
 }  // namespace
 
-void set_memory_limit(const Usage &usage, unsigned dev, Word &limit, std::uint64_t bytes) {
-  // Release: pairs with the acquire load in commit().
-  limit.store(bytes, std::memory_order_release);
-  VGPU_STEP(limit_stored);
+void retire_old_limit(const Usage &usage, unsigned dev) {
   // A predecessor may have died between the two halves of its own no-op. Finish it first: otherwise ours would be
   // taken for that one and commit nothing.
   const std::uint64_t total = usage.device(dev).total.load(std::memory_order_acquire);
@@ -114,46 +109,59 @@ void set_memory_limit(const Usage &usage, unsigned dev, Word &limit, std::uint64
 
 Error change_limits(const char *directory, Trust trust, const LimitChange &change) {
   RegionFiles files;
-  if (Error error = open_region(directory, trust, O_RDWR, O_RDWR, &files)) return error;
-  const ScopedMapping mapping(files.limits.get(), limits_size(files.ndev), PROT_READ | PROT_WRITE);
+  if (Error error = open_limits(directory, trust, O_RDWR, &files)) return error;
+  if (Error error = check_change(directory, files, change)) return error;
+  const ScopedMapping mapping(files.limits.get(), limits_size(files.header.ndev), PROT_READ | PROT_WRITE);
   if (!mapping) return system_error("vgpu: cannot map %s/limits", directory);
   auto &limits = *static_cast<LimitsFile *>(mapping.get());
-  if (Error error = check_change(directory, limits, change)) return error;
 
+  // A file of its own that only root can open: a user's read lock on `limits` would keep root out.
+  const ScopedFd lock_file(openat(files.directory.get(), "lock", O_RDWR | O_NOFOLLOW | O_CLOEXEC));
+  if (!lock_file) return system_error("vgpu: cannot open %s/lock", directory);
   FileLock lock;
-  if (Error error = FileLock::acquire(files.limits.get(), 0, kLockTimeoutMs, &lock)) return error;
+  if (Error error = FileLock::acquire(lock_file.get(), 0, kLockTimeoutMs, &lock)) return error;
+
   const unsigned first = change.dev == kAllDevices ? 0 : change.dev;
-  const unsigned last = change.dev == kAllDevices ? files.ndev - 1 : change.dev;
-  Error error;
-  if (change.memory_limit != LimitChange::kKeepMemory) {
-    const auto work = [&](const Usage &usage) {
-      for (unsigned dev = first; dev <= last; ++dev) {
-        set_memory_limit(usage, dev, limits.devices[dev].memory_bytes, change.memory_limit);
-      }
-      return last - first + 1;
-    };
-    error = on_mapping(directory, files, work, nullptr);
-  }
-  if (change.sm_percent != LimitChange::kKeepSm) {
-    for (unsigned dev = first; dev <= last; ++dev) {
-      limits.devices[dev].sm_percent.store(change.sm_percent, std::memory_order_relaxed);
+  const unsigned last = change.dev == kAllDevices ? files.header.ndev - 1 : change.dev;
+  for (unsigned dev = first; dev <= last; ++dev) {
+    DeviceLimits &device = limits.devices[dev];
+    // Release: pairs with the acquire load in commit().
+    if (change.memory_limit != LimitChange::kKeepMemory) {
+      device.memory_bytes.store(change.memory_limit, std::memory_order_release);
     }
+    if (change.sm_percent != LimitChange::kKeepSm) {
+      device.sm_percent.store(change.sm_percent, std::memory_order_relaxed);
+    }
+    VGPU_STEP(limit_stored);
   }
   // Release: a rank that sees the new generation sees the new limits. Then wake those that wait for it.
   limits.generation.fetch_add(1, std::memory_order_release);
   VGPU_STEP(limit_generation_raised);
   syscall(SYS_futex, &limits.generation, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-  return error;
+  if (change.memory_limit == LimitChange::kKeepMemory) return {};
+
+  // Unchecked, because all that its owner could do to it must not hinder us: the limits are set already.
+  files.usage = ScopedFd(openat(files.directory.get(), "usage", O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+  const auto work = [&](const Usage &usage) {
+    for (unsigned dev = first; dev <= last; ++dev) retire_old_limit(usage, dev);
+    return last - first + 1;
+  };
+  if (files.usage && on_mapping(files.usage, files.header.ndev, work, nullptr)) return {};
+  return make_error(Fault::corrupt,
+                    "vgpu: the new limit is set, but %s/usage is damaged or changing under us; an allocation that was "
+                    "under way may still have used the old limit",
+                    directory);
 }
 
 Error sweep_region(const char *directory, Trust trust, unsigned *reclaimed) {
   RegionFiles files;
-  if (Error error = open_region(directory, trust, O_RDONLY, O_RDWR, &files)) return error;
+  if (Error error = open_region(directory, trust, O_RDWR, &files)) return error;
   const auto work = [&](const Usage &usage) {
     Prober prober({directory, files.usage_identity}, usage);
     return sweep(usage, prober, kAllDevices);
   };
-  return on_mapping(directory, files, work, reclaimed);
+  if (on_mapping(files.usage, files.header.ndev, work, reclaimed)) return {};
+  return make_error(Fault::corrupt, "vgpu: %s/usage is damaged or changing under us; nothing was swept", directory);
 }
 
 }  // namespace vgpu

@@ -4,8 +4,9 @@
 
 namespace vgpu {
 
-// When it returns, every later success of commit() has seen the new limit. One caller at a time (the OFD lock on
-// `limits`); any caller may have died at any step before.
-void set_memory_limit(const Usage &usage, unsigned dev, Word &limit, std::uint64_t bytes);
+// The second half of a live limit change, after the new limit was stored (with release): when it returns, every later
+// success of commit() has seen that limit or a newer one. One caller at a time (the OFD lock on `lock`); any caller may
+// have died at any step before.
+void retire_old_limit(const Usage &usage, unsigned dev);
 
 }  // namespace vgpu

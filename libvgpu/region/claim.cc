@@ -44,7 +44,7 @@ Claim claim_slot(const Region &region) {
   owner.pid = static_cast<std::uint64_t>(self.pid);
   owner.start = self.start_time & OwnerWord::Start::kMask;
   // Without a start time nobody may judge us by our PID, which can be another process's tomorrow.
-  owner.ns = self.start_time != 0 ? enter_namespace(usage, self.pid_namespace) : kUnknownNamespace;
+  owner.ns = self.start_time != 0 ? enter_namespace(usage, self.namespaces) : kUnknownNamespace;
 
   Prober prober(region.usage_path(), usage, Effort::thorough, self);
   for (unsigned slot = kRootSlot + 1; slot < kSlots; ++slot) {
@@ -57,6 +57,11 @@ Claim claim_slot(const Region &region) {
   Claim claim;
   claim.start_time = self.start_time;
   TokenTaker taker(region.usage_path());
+  if (!taker.has_file() && self.start_time == 0) {
+    // Nobody could ever tell that this process is gone: what it held would stay counted for good.
+    claim.fault = Fault::system;
+    return claim;
+  }
   constexpr unsigned kRankSlots = kSlots - 1;
   for (int round = 0; round < 2; ++round) {
     const unsigned hint = usage.claim_hint().load(std::memory_order_relaxed);
@@ -66,6 +71,7 @@ Claim claim_slot(const Region &region) {
     }
     sweep(usage, prober, kAllDevices);
   }
+  claim.fault = Fault::no_slot;
   return claim;
 }
 

@@ -6,7 +6,8 @@
 namespace vgpu {
 
 struct Claim {
-  unsigned slot = kRootSlot;  // kRootSlot: every slot belongs to a live rank
+  Fault fault = Fault::none;  // no_slot, or system: out of file descriptors
+  unsigned slot = kRootSlot;
   std::uint64_t owner = 0;
   std::uint64_t start_time = 0;
   void *token = nullptr;  // null: the rank has to do without

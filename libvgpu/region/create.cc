@@ -44,15 +44,8 @@ Error check_spec(const RegionSpec &spec) {
     return make_error(Fault::invalid, "vgpu: only root can make a region for another user (uid %u)", spec.uid);
   }
   for (unsigned dev = 0; dev < spec.ndev; ++dev) {
-    const DeviceSpec &device = spec.devices[dev];
-    if (device.memory_limit < kUnitBytes || device.memory_limit / kUnitBytes > kMaxUnits) {
-      return make_error(Fault::invalid, "vgpu: device %u: a memory limit of %llu bytes is out of range", dev,
-                        static_cast<unsigned long long>(device.memory_limit));
-    }
-    if (device.sm_percent < 1 || device.sm_percent > 100) {
-      return make_error(Fault::invalid, "vgpu: device %u: an SM limit of %u percent is not within 1 to 100", dev,
-                        device.sm_percent);
-    }
+    if (Error error = check_memory_limit(spec.devices[dev].memory_limit)) return error;
+    if (Error error = check_sm_percent(spec.devices[dev].sm_percent)) return error;
   }
   return {};
 }
@@ -79,7 +72,11 @@ Error open_parent(const char *parent, ScopedFd *fd) {
 Error make_file(int directory_fd, const char *name, std::size_t size, mode_t mode, ScopedFd *fd) {
   *fd = ScopedFd(openat(directory_fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!*fd) return system_error("vgpu: cannot create %s", name);
-  if (const int reason = posix_fallocate(fd->get(), 0, static_cast<off_t>(size)); reason != 0) {
+  int reason = 0;
+  do {
+    reason = posix_fallocate(fd->get(), 0, static_cast<off_t>(size));
+  } while (reason == EINTR);
+  if (reason != 0) {
     errno = reason;
     return system_error("vgpu: cannot get %zu bytes for %s", size, name);
   }
@@ -108,13 +105,13 @@ Error write_limits(int directory_fd, const RegionSpec &spec, const std::uint8_t 
   if (!mapping) return system_error("vgpu: cannot map limits");
   auto &limits = *static_cast<LimitsFile *>(mapping.get());
   limits.header = make_header(kLimitsMagic, spec.ndev, size, id);
-  limits.job = {spec.job_id, spec.uid, spec.launch_hooks ? 1u : 0u};
+  limits.job = {spec.job_id, UserMap().outside(spec.uid), spec.launch_hooks ? 1u : 0u};
   for (unsigned dev = 0; dev < spec.ndev; ++dev) {
     limits.devices[dev].memory_bytes.store(spec.devices[dev].memory_limit, std::memory_order_relaxed);
     limits.devices[dev].sm_percent.store(spec.devices[dev].sm_percent, std::memory_order_relaxed);
     limits.devices[dev].identity = spec.devices[dev].identity;
   }
-  limits.header.checksum = limits_checksum(limits);
+  limits.header.checksum = limits_checksum(limits.header, limits.job, limits.devices);
   return {};
 }
 
@@ -133,14 +130,14 @@ Error write_usage(int directory_fd, const RegionSpec &spec, const std::uint8_t (
   return {};
 }
 
-// Only what lies directly inside; a region's directory has no others.
-void remove_directory(int parent_fd, const char *name) {
+// Only what lies directly inside; a region's directory has no others. False: something is left, see errno.
+bool remove_directory(int parent_fd, const char *name) {
   const int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (fd < 0) return;
+  if (fd < 0) return unlinkat(parent_fd, name, 0) == 0;
   DIR *directory = fdopendir(fd);  // owns fd
   if (directory == nullptr) {
     close(fd);
-    return;
+    return false;
   }
   while (const dirent *entry = readdir(directory)) {
     if (std::strcmp(entry->d_name, ".") != 0 && std::strcmp(entry->d_name, "..") != 0) {
@@ -148,7 +145,7 @@ void remove_directory(int parent_fd, const char *name) {
     }
   }
   closedir(directory);
-  unlinkat(parent_fd, name, AT_REMOVEDIR);
+  return unlinkat(parent_fd, name, AT_REMOVEDIR) == 0;
 }
 
 Error fill_directory(int parent_fd, const char *name, const RegionSpec &spec) {
@@ -158,6 +155,8 @@ Error fill_directory(int parent_fd, const char *name, const RegionSpec &spec) {
   if (getrandom(id, sizeof id, 0) != sizeof id) return system_error("vgpu: no random numbers");
   if (Error error = write_limits(directory.get(), spec, id)) return error;
   if (Error error = write_usage(directory.get(), spec, id)) return error;
+  ScopedFd lock;  // see change_limits()
+  if (Error error = make_file(directory.get(), "lock", 1, 0600, &lock)) return error;
   const mode_t mode = geteuid() == 0 ? 0755 : 0700;
   if (fchmod(directory.get(), mode) != 0) return system_error("vgpu: cannot open the new region to its job");
   return {};
@@ -173,7 +172,8 @@ Error Region::create(const char *parent, const char *name, const RegionSpec &spe
 
   TemporaryName temporary;
   if (Error error = temporary.draw("new")) return error;
-  if (mkdirat(parent_fd.get(), temporary.text, 0700) != 0) {
+  // The umask is the caller's business: it must not lock us out of our own directory.
+  if (mkdirat(parent_fd.get(), temporary.text, 0700) != 0 || fchmodat(parent_fd.get(), temporary.text, 0700, 0) != 0) {
     return system_error("vgpu: cannot create a region in %s", parent);
   }
   Error error = fill_directory(parent_fd.get(), temporary.text, spec);
@@ -196,13 +196,9 @@ Error Region::remove(const char *parent, const char *name) {
     if (errno == ENOENT) return {};
     return system_error("vgpu: cannot remove region %s/%s", parent, name);
   }
-  struct statx status;
-  if (statx(parent_fd.get(), temporary.text, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &status) == 0 &&
-      !S_ISDIR(status.stx_mode)) {
-    unlinkat(parent_fd.get(), temporary.text, 0);
-    return {};
+  if (!remove_directory(parent_fd.get(), temporary.text)) {
+    return system_error("vgpu: cannot delete all of the removed region %s/%s", parent, temporary.text);
   }
-  remove_directory(parent_fd.get(), temporary.text);
   return {};
 }
 

@@ -19,6 +19,7 @@ std::uint64_t fnv1a(std::uint64_t hash, const void *data, std::size_t size) {
 }
 
 constexpr std::uint64_t kFnvStart = 0xcbf29ce484222325u;
+constexpr std::size_t kMaxPath = sizeof(RegionPath) - 1;
 
 std::uint64_t header_checksum(const FileHeader &header) {
   FileHeader copy = header;
@@ -26,8 +27,19 @@ std::uint64_t header_checksum(const FileHeader &header) {
   return fnv1a(kFnvStart, &copy, sizeof copy);
 }
 
-bool is_trusted(uid_t owner, Trust trust) { return owner == 0 || (trust == Trust::root_or_self && owner == geteuid()); }
+FileIdentity identity_of(const struct statx &status) {
+  return {std::uint64_t{status.stx_dev_major} << 32 | status.stx_dev_minor, status.stx_ino};
+}
 
+// Where root has no name, his files look like nobody's. So do those of every other stranger: but of the path that the
+// job was given, only root could be the stranger.
+bool is_trusted(uid_t owner, Trust trust, const UserMap &users) {
+  const uid_t outside = users.outside(owner);
+  if (outside == 0 || (outside == kUnmappedUser && !users.maps_root())) return true;
+  return trust == Trust::root_or_self && outside == users.outside(geteuid());
+}
+
+// What is being looked at, for the sentences.
 struct Checked {
   const char *directory;
   const char *name;
@@ -91,41 +103,13 @@ Error corrupt_error(const Checked &what, const char *why) {
   return make_error(Fault::corrupt, "vgpu: %s/%s is corrupted: %s", what.directory, what.name, why);
 }
 
-// `limits` as a whole is small, but its devices vary: the checksum is fed in pieces.
-Error check_limits_body(const Checked &what, int fd, const FileHeader &header, JobIdentity *job) {
-  if (header.file_size != limits_size(header.ndev)) return corrupt_error(what, "its size does not fit its devices");
-  if (pread(fd, job, sizeof *job, offsetof(LimitsFile, job)) != static_cast<ssize_t>(sizeof *job)) {
-    return corrupt_error(what, "it cannot be read to its end");
+Error open_directory(const char *directory, Trust trust, RegionFiles *files) {
+  if (directory[0] != '/' || std::strlen(directory) > kMaxPath) {
+    return make_error(Fault::invalid, "vgpu: a region's path is absolute and at most %zu bytes long: %s", kMaxPath,
+                      directory);
   }
-  std::uint64_t hash = fnv1a(header_checksum(header), job, sizeof *job);
-  for (unsigned dev = 0; dev < header.ndev; ++dev) {
-    DeviceIdentity identity;
-    const std::size_t offset =
-        offsetof(LimitsFile, devices) + dev * sizeof(DeviceLimits) + offsetof(DeviceLimits, identity);
-    if (pread(fd, &identity, sizeof identity, static_cast<off_t>(offset)) != static_cast<ssize_t>(sizeof identity)) {
-      return corrupt_error(what, "it cannot be read to its end");
-    }
-    hash = fnv1a(hash, &identity, sizeof identity);
-  }
-  if (hash != header.checksum) return corrupt_error(what, "its checksum is wrong");
-  return {};
-}
-
-}  // namespace
-
-std::uint64_t limits_checksum(const LimitsFile &limits) {
-  std::uint64_t hash = fnv1a(header_checksum(limits.header), &limits.job, sizeof limits.job);
-  for (unsigned dev = 0; dev < limits.header.ndev; ++dev) {
-    hash = fnv1a(hash, &limits.devices[dev].identity, sizeof(DeviceIdentity));
-  }
-  return hash;
-}
-
-std::uint64_t usage_checksum(const FileHeader &header) { return header_checksum(header); }
-
-Error open_region(const char *directory, Trust trust, int limits_access, int usage_access, RegionFiles *files) {
-  const ScopedFd directory_fd(open(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!directory_fd) {
+  files->directory = ScopedFd(open(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!files->directory) {
     if (errno == ENOENT) return make_error(Fault::not_found, "vgpu: there is no region %s", directory);
     if (errno == ELOOP || errno == ENOTDIR) {
       return make_error(Fault::symlink, "vgpu: %s is not a directory of its own (a link or a file)", directory);
@@ -133,44 +117,85 @@ Error open_region(const char *directory, Trust trust, int limits_access, int usa
     return system_error("vgpu: cannot open region %s", directory);
   }
   struct statx status;
-  if (statx(directory_fd.get(), "", AT_EMPTY_PATH, STATX_BASIC_STATS, &status) != 0) {
+  if (statx(files->directory.get(), "", AT_EMPTY_PATH, STATX_BASIC_STATS, &status) != 0) {
     return system_error("vgpu: cannot stat region %s", directory);
   }
-  if (!is_trusted(status.stx_uid, trust)) {
+  if (!is_trusted(status.stx_uid, trust, files->users)) {
     return make_error(Fault::wrong_owner, "vgpu: region %s belongs to uid %u, not to root", directory, status.stx_uid);
   }
   if ((status.stx_mode & (S_IWGRP | S_IWOTH)) != 0) {
     return make_error(Fault::writable, "vgpu: region %s may be written by others than its owner (mode %03o)", directory,
                       status.stx_mode & 0777u);
   }
+  return {};
+}
 
-  const Checked limits = {directory, "limits"};
-  FileHeader limits_header;
-  if (Error error = open_checked(directory_fd.get(), limits, limits_access, &files->limits, &status)) return error;
-  if (!is_trusted(status.stx_uid, trust)) {
+}  // namespace
+
+std::uint64_t limits_checksum(const FileHeader &header, const JobIdentity &job, const DeviceLimits *devices) {
+  std::uint64_t hash = fnv1a(header_checksum(header), &job, sizeof job);
+  for (unsigned dev = 0; dev < header.ndev; ++dev) {
+    hash = fnv1a(hash, &devices[dev].identity, sizeof(DeviceIdentity));
+  }
+  return hash;
+}
+
+std::uint64_t usage_checksum(const FileHeader &header) { return header_checksum(header); }
+
+Error check_memory_limit(std::uint64_t bytes) {
+  if (bytes >= kUnitBytes && bytes / kUnitBytes <= kMaxUnits) return {};
+  return make_error(Fault::invalid, "vgpu: a memory limit of %llu bytes is out of range",
+                    static_cast<unsigned long long>(bytes));
+}
+
+Error check_sm_percent(std::uint32_t percent) {
+  if (percent >= 1 && percent <= 100) return {};
+  return make_error(Fault::invalid, "vgpu: an SM limit of %u percent is not within 1 to 100", percent);
+}
+
+Error open_limits(const char *directory, Trust trust, int access, RegionFiles *files) {
+  if (Error error = open_directory(directory, trust, files)) return error;
+  const Checked what = {directory, "limits"};
+  struct statx status;
+  if (Error error = open_checked(files->directory.get(), what, access, &files->limits, &status)) return error;
+  if (!is_trusted(status.stx_uid, trust, files->users)) {
     return make_error(Fault::wrong_owner, "vgpu: %s/limits belongs to uid %u, not to root", directory, status.stx_uid);
   }
-  files->owner = status.stx_uid;
-  if (Error error = check_header(limits, kLimitsMagic, status, files->limits.get(), &limits_header)) return error;
-  JobIdentity job;
-  if (Error error = check_limits_body(limits, files->limits.get(), limits_header, &job)) return error;
-
-  const Checked usage = {directory, "usage"};
-  FileHeader usage_header;
-  if (Error error = open_checked(directory_fd.get(), usage, usage_access, &files->usage, &status)) return error;
-  if (status.stx_uid != job.uid) {
-    return make_error(Fault::wrong_owner, "vgpu: %s/usage belongs to uid %u, but the job is uid %u's", directory,
-                      status.stx_uid, job.uid);
+  FileHeader &header = files->header;
+  if (Error error = check_header(what, kLimitsMagic, status, files->limits.get(), &header)) return error;
+  if (header.file_size != limits_size(header.ndev)) return corrupt_error(what, "its size does not fit its devices");
+  const ScopedMapping mapping(files->limits.get(), header.file_size, PROT_READ);
+  if (!mapping) return system_error("vgpu: cannot map %s/limits", directory);
+  const auto &limits = *static_cast<const LimitsFile *>(mapping.get());
+  if (header.checksum != limits_checksum(header, limits.job, limits.devices)) {
+    return corrupt_error(what, "its checksum is wrong");
   }
-  if (Error error = check_header(usage, kUsageMagic, status, files->usage.get(), &usage_header)) return error;
-  if (usage_header.checksum != usage_checksum(usage_header)) return corrupt_error(usage, "its checksum is wrong");
-  if (usage_header.ndev != limits_header.ndev || usage_header.file_size != usage_size(limits_header.ndev) ||
-      std::memcmp(usage_header.id, limits_header.id, sizeof usage_header.id) != 0) {
-    return corrupt_error(usage, "it does not belong to the limits beside it");
-  }
-  files->usage_identity = {std::uint64_t{status.stx_dev_major} << 32 | status.stx_dev_minor, status.stx_ino};
-  files->ndev = limits_header.ndev;
+  files->job = limits.job;
   return {};
+}
+
+Error open_usage(const char *directory, int access, RegionFiles *files) {
+  const Checked what = {directory, "usage"};
+  struct statx status;
+  if (Error error = open_checked(files->directory.get(), what, access, &files->usage, &status)) return error;
+  if (files->users.outside(status.stx_uid) != files->job.uid) {
+    return make_error(Fault::wrong_owner, "vgpu: %s/usage belongs to uid %u, but the job is uid %u's", directory,
+                      status.stx_uid, files->job.uid);
+  }
+  FileHeader header;
+  if (Error error = check_header(what, kUsageMagic, status, files->usage.get(), &header)) return error;
+  if (header.checksum != usage_checksum(header)) return corrupt_error(what, "its checksum is wrong");
+  if (header.ndev != files->header.ndev || header.file_size != usage_size(header.ndev) ||
+      std::memcmp(header.id, files->header.id, sizeof header.id) != 0) {
+    return corrupt_error(what, "it does not belong to the limits beside it");
+  }
+  files->usage_identity = identity_of(status);
+  return {};
+}
+
+Error open_region(const char *directory, Trust trust, int usage_access, RegionFiles *files) {
+  if (Error error = open_limits(directory, trust, O_RDONLY, files)) return error;
+  return open_usage(directory, usage_access, files);
 }
 
 ScopedFd reopen_usage(const UsagePath &path, int access) {
@@ -179,8 +204,7 @@ ScopedFd reopen_usage(const UsagePath &path, int access) {
   ScopedFd fd(openat(directory_fd.get(), "usage", access | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
   struct statx status;
   if (!fd || statx(fd.get(), "", AT_EMPTY_PATH, STATX_INO, &status) != 0) return {};
-  const FileIdentity identity = {std::uint64_t{status.stx_dev_major} << 32 | status.stx_dev_minor, status.stx_ino};
-  if (!(identity == path.identity)) return {};
+  if (!(identity_of(status) == path.identity)) return {};
   return fd;
 }
 

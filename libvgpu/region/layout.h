@@ -130,9 +130,9 @@ static_assert(sizeof(SlotInfo) == kLine);
 struct UsageFile {
   FileHeader header;
   alignas(kLine) HalfWord claim_hint;           // any attacher or reclaimer; a hint, never trusted
-  alignas(kLine) Word namespaces[kNamespaces];  // inode numbers; append-only, by CAS from 0
+  alignas(kLine) Word namespaces[kNamespaces];  // see SelfIdentity; append-only, by CAS from 0
   alignas(kLine) Word owners[kSlots];           // claimed by the attacher, given back by a reclaimer, by CAS
-  alignas(kLine) Word suspects[kSlots];         // any sweeper, by CAS; cleared by the attacher
+  alignas(kLine) Word suspects[kSlots];         // any sweeper; cleared by the attacher
   alignas(kLine) DeviceUsage devices[1];        // ndev of them, then the slots
 };
 static_assert(offsetof(UsageFile, claim_hint) == 64 && offsetof(UsageFile, namespaces) == 128);

@@ -52,7 +52,9 @@ std::uint64_t inode_of(const char *path) {
 SelfIdentity identify_self() {
   SelfIdentity self;
   self.pid = getpid();
-  self.pid_namespace = inode_of("/proc/self/ns/pid");
+  // Inode numbers of namespaces have 32 bits. A kernel without time namespaces shows none.
+  const std::uint64_t pid_namespace = inode_of("/proc/self/ns/pid");
+  if (pid_namespace != 0) self.namespaces = pid_namespace ^ inode_of("/proc/self/ns/time") << 32;
   ProcStat stat;
   if (read_proc_stat("/proc/self/stat", &stat)) self.start_time = stat.start_time;
   // A new PID namespace without a /proc of its own sees the outer one, in which our PIDs mean other processes.
@@ -65,25 +67,25 @@ SelfIdentity identify_self() {
   return self;
 }
 
-unsigned find_namespace(const Usage &usage, std::uint64_t pid_namespace) {
-  if (pid_namespace == 0) return kUnknownNamespace;
+unsigned find_namespace(const Usage &usage, std::uint64_t namespaces) {
+  if (namespaces == 0) return kUnknownNamespace;
   for (unsigned index = 0; index < kUnknownNamespace; ++index) {
-    if (usage.pid_namespace(index).load(std::memory_order_relaxed) == pid_namespace) return index;
+    if (usage.pid_namespace(index).load(std::memory_order_relaxed) == namespaces) return index;
   }
   return kUnknownNamespace;
 }
 
-unsigned enter_namespace(const Usage &usage, std::uint64_t pid_namespace) {
-  if (pid_namespace == 0) return kUnknownNamespace;
+unsigned enter_namespace(const Usage &usage, std::uint64_t namespaces) {
+  if (namespaces == 0) return kUnknownNamespace;
   for (unsigned index = 0; index < kUnknownNamespace; ++index) {
     std::uint64_t entry = usage.pid_namespace(index).load(std::memory_order_relaxed);
     // Relaxed: the entry is a number that never changes again and that nothing else is reached through.
     if (entry == 0 &&
-        usage.pid_namespace(index).compare_exchange_strong(entry, pid_namespace, std::memory_order_relaxed)) {
+        usage.pid_namespace(index).compare_exchange_strong(entry, namespaces, std::memory_order_relaxed)) {
       VGPU_STEP(attach_namespace_entered);
       return index;
     }
-    if (entry == pid_namespace) return index;
+    if (entry == namespaces) return index;
   }
   return kUnknownNamespace;
 }
@@ -135,8 +137,9 @@ bool parse_proc_stat(const char *text, ProcStat *stat) {
 ProcessState classify(const ProcStat &stat, std::uint64_t start_low_bits) {
   if ((stat.start_time & OwnerWord::Start::kMask) != start_low_bits) return ProcessState::replaced;
   const bool ended = stat.state == 'Z' || stat.state == 'X';
-  // A leader that ended before its threads is a zombie whose process lives on.
-  if (ended) return stat.threads <= 1 ? ProcessState::zombie : ProcessState::running;
+  // A leader that ended before its threads: the process lives on, or its last thread is still closing files. Which of
+  // the two, the token tells.
+  if (ended) return stat.threads <= 1 ? ProcessState::zombie : ProcessState::leaving;
   return (stat.flags & kFlagExiting) != 0 ? ProcessState::leaving : ProcessState::running;
 }
 
@@ -162,7 +165,7 @@ Verdict judge(const Evidence &evidence) {
 }
 
 Prober::Prober(const UsagePath &path, const Usage &usage, Effort effort, const SelfIdentity &self)
-    : path_(path), effort_(effort), self_(self), namespace_(find_namespace(usage, self_.pid_namespace)) {}
+    : path_(path), effort_(effort), self_(self), namespace_(find_namespace(usage, self_.namespaces)) {}
 
 Token Prober::token(unsigned slot) {
   if (!tried_open_) {
@@ -199,7 +202,7 @@ Verdict Prober::examine(unsigned slot, std::uint64_t word) {
 
 bool Prober::is_my_former_image(unsigned slot, std::uint64_t word) {
   const OwnerWord owner = OwnerWord::unpack(word);
-  return owner.locked != 0 && namespace_ != kUnknownNamespace && owner.ns == namespace_ &&
+  return namespace_ != kUnknownNamespace && owner.ns == namespace_ &&
          owner.pid == static_cast<std::uint64_t>(self_.pid) &&
          owner.start == (self_.start_time & OwnerWord::Start::kMask) && token(slot) == Token::free;
 }

@@ -33,15 +33,17 @@ struct UsagePath {
 
 struct SelfIdentity {
   pid_t pid = 0;
-  std::uint64_t start_time = 0;     // clock ticks since boot; 0: unknown
-  std::uint64_t pid_namespace = 0;  // inode; 0: unknown
-  bool proc_is_ours = false;        // /proc shows our own PID namespace
+  std::uint64_t start_time = 0;  // clock ticks since boot; 0: unknown
+  // The inodes of our PID and time namespaces in one word; 0: unknown. Both, because start times in /proc are shifted
+  // by the reader's time namespace: in another one a living process would look like another process.
+  std::uint64_t namespaces = 0;
+  bool proc_is_ours = false;  // /proc shows our own PID namespace
 };
 
 SelfIdentity identify_self();
 // The namespace's index in the region's table, entered there if it must be and still can be.
-unsigned enter_namespace(const Usage &usage, std::uint64_t pid_namespace);
-unsigned find_namespace(const Usage &usage, std::uint64_t pid_namespace);
+unsigned enter_namespace(const Usage &usage, std::uint64_t namespaces);
+unsigned find_namespace(const Usage &usage, std::uint64_t namespaces);
 
 // ---- tokens ---------------------------------------------------------------------------------------------------------
 
@@ -54,6 +56,7 @@ class TokenTaker {
  public:
   explicit TokenTaker(const UsagePath &path);
 
+  bool has_file() const { return static_cast<bool>(fd_); }
   TokenResult take(unsigned slot);
   void give_back(unsigned slot);
   // Hands the token over to a mapping, which holds it until drop_token(); null if that fails.

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "claim.h"
+#include "clock.h"
 #include "region.h"
 #include "steps.h"
 #include "sweep.h"
@@ -21,6 +22,7 @@ using std::memory_order_release;
 
 constexpr std::uint64_t kSweepIntervalMs = 100;  // how long a memory query may believe the last sweep
 constexpr std::uint64_t kThoroughIntervalMs = kGraceMs;
+constexpr std::uint64_t kRetryIntervalMs = 100;  // how often a process without a slot looks for one
 
 class MutexGuard {
  public:
@@ -64,7 +66,8 @@ struct Rank::Process {
   std::atomic<std::uint64_t> owner;  // our owner word; 0: detached. Written under `mutex`, read by every operation
   unsigned slot;                     // written before `owner`
   Fault trouble;                     // under `mutex`
-  void *token;                       // under `mutex`
+  void *token;                       // under `mutex`; mapped until the process ends
+  std::uint64_t tried_ms;            // under `mutex`; when it last looked for a slot
   InfoValues info;                   // under `mutex`; the shared block is a copy of it
   Device devices[kMaxDevices];
 
@@ -79,6 +82,7 @@ void Rank::update_info(Process &process, Update update) {
 }
 
 Error Rank::attach(const Region &region, Rank *rank) {
+  if (rank->process_ != nullptr) return make_error(Fault::invalid, "vgpu: this rank is attached already");
   void *page = mmap(nullptr, sizeof(Process), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return system_error("vgpu: no memory for the process state");
   if (madvise(page, sizeof(Process), MADV_WIPEONFORK) != 0) {
@@ -92,28 +96,25 @@ Error Rank::attach(const Region &region, Rank *rank) {
 }
 
 Rank::~Rank() {
-  if (process_ == nullptr) return;
-  leave();
-  drop_token(process_->token);
-  munmap(process_, sizeof(Process));
+  if (process_ != nullptr) leave();
 }
 
 Rank::Process *Rank::attach_now() {
   MutexGuard guard(process_->mutex);
   if (process_->owner.load(memory_order_relaxed) != 0) return process_;  // another thread was first
   if (process_->trouble == Fault::corrupt) return nullptr;               // evicted: see attached()
+  const std::uint64_t now = coarse_ms();
+  if (process_->trouble == Fault::no_slot && now - process_->tried_ms < kRetryIntervalMs) return nullptr;
+  process_->tried_ms = now;
 
   const Claim claim = claim_slot(*region_);
-  if (claim.slot == kRootSlot) {
-    process_->trouble = Fault::no_slot;
-    return nullptr;
-  }
+  process_->trouble = claim.fault;
+  if (claim.fault != Fault::none) return nullptr;
   process_->slot = claim.slot;
   process_->token = claim.token;
   process_->info = {};
   process_->info.start_time = claim.start_time;
   write_info(region_->usage().info(claim.slot), process_->info);
-  process_->trouble = Fault::none;
   process_->owner.store(claim.owner, memory_order_release);  // publishes `slot` to the other threads
   return process_;
 }
@@ -260,6 +261,9 @@ Error Rank::trouble() const {
     return make_error(Fault::no_slot,
                       "vgpu: job %llu has %u processes with GPU contexts already; end some of them on this node",
                       static_cast<unsigned long long>(region_->job().job_id), kSlots - 1);
+  }
+  if (process_->trouble == Fault::system) {
+    return make_error(Fault::system, "vgpu: no file descriptor to spare; raise the limit (ulimit -n)");
   }
   if (process_->trouble == Fault::corrupt) {
     return make_error(Fault::corrupt, "vgpu: the region of job %llu was tampered with; start the process again",

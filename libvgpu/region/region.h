@@ -26,6 +26,8 @@
 
 namespace vgpu {
 
+using RegionPath = char[256];
+
 enum class Kind : std::uint8_t { context, module, data, other };
 
 enum class Trust : std::uint8_t {
@@ -72,7 +74,7 @@ class Region {
   ScopedMapping usage_mapping_;   // shared with all ranks; inherited by forked children
   Usage usage_;
   FileIdentity usage_identity_;
-  char directory_[256] = "";
+  RegionPath directory_ = "";
 };
 
 enum class Grant : std::uint8_t {
@@ -81,12 +83,14 @@ enum class Grant : std::uint8_t {
   detached,  // this process has no slot: see Rank::trouble()
 };
 
-// A process's place in a region. All methods may be called by any thread. A forked child starts detached and takes a
-// slot of its own at its first reserve().
+// A process's place in a region. All methods may be called by any thread, once attach() has been; devices are numbered
+// as in the region. A forked child starts detached and takes a slot of its own at its first reserve().
+//
+// Only the end of the process ends its rank: what the driver holds for it, it holds until then.
 class Rank {
  public:
   Rank() = default;
-  ~Rank();
+  ~Rank();  // leave(); the slot and its token stay
   Rank(const Rank &) = delete;
   Rank &operator=(const Rank &) = delete;
 
@@ -132,7 +136,7 @@ struct DeviceSnapshot {
   DeviceIdentity identity;
   std::uint64_t memory_limit;
   std::uint32_t sm_percent;
-  std::uint64_t memory_used;  // exact
+  std::uint64_t memory_used;  // exact: one word
   bool ranks_add_up;          // the ranks' figures belong to the same instant as memory_used; else approximate
   std::uint64_t memory_peak;
   std::uint64_t refused;
@@ -144,22 +148,26 @@ struct DeviceSnapshot {
 struct RankSnapshot {
   unsigned slot;
   OwnerWord owner;
-  Verdict verdict;  // as judge_ranks() found; alive before
+  Verdict verdict;  // alive, if nobody asked for Detail::liveness
   bool info_valid;  // false: its writer died or was stopped half-way
   InfoValues info;
+};
+
+enum class Detail : std::uint8_t {
+  memory,
+  liveness,  // also who is gone: costs system calls for every rank
 };
 
 // One look at a region, by pread alone: its user may truncate or scribble on the usage file at any moment.
 class Snapshot {
  public:
   Snapshot() = default;
-  ~Snapshot();
+  ~Snapshot() { clear(); }
   Snapshot(const Snapshot &) = delete;
   Snapshot &operator=(const Snapshot &) = delete;
 
-  static Error read(const char *directory, Trust trust, Snapshot *snapshot);
-  // Looks up which ranks are gone: costs system calls per rank, so only for those who ask.
-  void judge_ranks();
+  // Replaces what was read before.
+  static Error read(const char *directory, Trust trust, Detail detail, Snapshot *snapshot);
 
   const JobIdentity &job() const { return job_; }
   std::uint64_t created() const { return created_; }
@@ -170,19 +178,16 @@ class Snapshot {
   std::uint64_t memory(unsigned rank_index, unsigned dev, Kind kind) const;  // bytes
 
  private:
-  void decode_device(const class UsageReader &reader, const DeviceLimits &limits, unsigned dev);
-  void decode_rank(const class UsageReader &reader, unsigned slot);
-  Usage usage() const { return Usage(usage_copy_, ndev_); }
+  void clear();
+  Error decode(const class UsageReader &reader, const struct RegionFiles &files, const DeviceLimits *limits);
 
-  char directory_[256] = "";
-  FileIdentity usage_identity_;
   JobIdentity job_ = {};
   std::uint64_t created_ = 0;
   unsigned ndev_ = 0;
   unsigned rank_count_ = 0;
   DeviceSnapshot *devices_ = nullptr;
   RankSnapshot *ranks_ = nullptr;
-  void *usage_copy_ = nullptr;
+  std::uint64_t *units_ = nullptr;  // [rank][device][kind]
 };
 
 struct LimitChange {

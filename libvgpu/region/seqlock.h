@@ -1,14 +1,13 @@
 // The informational block of a slot: several words that belong together, one writer, readers that never hang.
 //
-// The writer makes `seq` odd, writes, makes it even. A reader takes two copies; if both carry the same even `seq`, the
-// first is one picture. A writer that died or was stopped in between leaves `seq` odd for ever: readers back off a few
+// The writer makes `seq` odd, writes, makes it even. A reader takes two copies; if they agree and their `seq` is even, it
+// is one picture. A writer that died or was stopped in between leaves `seq` odd for ever: readers back off a few
 // times and then say so. Nothing that decides about memory is ever read this way.
 #pragma once
 
-#include <time.h>
-
 #include <cstdint>
 
+#include "backoff.h"
 #include "layout.h"
 #include "steps.h"
 
@@ -21,32 +20,8 @@ struct InfoValues {
   std::uint64_t throttled_ns = 0;
   std::uint64_t refused = 0;
   std::uint64_t peak_units = 0;
-};
 
-// Five pauses, then sleeps of 1, 10 and 100 us.
-class Backoff {
- public:
-  static constexpr unsigned kPauses = 5;
-  static constexpr unsigned kTries = kPauses + 3;
-
-  void wait() {
-    if (tries_++ < kPauses) {
-#if defined(__x86_64__)
-      __builtin_ia32_pause();
-#elif defined(__aarch64__)
-      asm volatile("yield");
-#endif
-      return;
-    }
-    const timespec pause = {0, sleep_ns_};
-    nanosleep(&pause, nullptr);
-    if (sleep_ns_ < 100'000) sleep_ns_ *= 10;
-  }
-  unsigned tries() const { return tries_; }
-
- private:
-  unsigned tries_ = 0;
-  long sleep_ns_ = 1'000;
+  bool operator==(const InfoValues &) const = default;
 };
 
 // Called by the slot's rank only, under its private mutex.
@@ -73,9 +48,9 @@ struct InfoCopy {
   InfoValues values;
 };
 
-// `second` was taken after `first`.
+// `second` was taken after `first`. The values too must agree: pread promises no order within one copy.
 inline bool is_whole(const InfoCopy &first, const InfoCopy &second) {
-  return first.seq == second.seq && first.seq % 2 == 0;
+  return first.seq == second.seq && first.seq % 2 == 0 && first.values == second.values;
 }
 
 // `copy` fills an InfoCopy, `seq` first, and returns false when it cannot.

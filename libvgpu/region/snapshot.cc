@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 
 #include "files.h"
 #include "region.h"
@@ -11,47 +10,11 @@
 
 namespace vgpu {
 
-Snapshot::~Snapshot() {
-  std::free(devices_);
-  std::free(ranks_);
-  std::free(usage_copy_);
-}
+namespace {
 
-Error Snapshot::read(const char *directory, Trust trust, Snapshot *snapshot) {
-  if (std::strlen(directory) >= sizeof snapshot->directory_) {
-    return make_error(Fault::invalid, "vgpu: the region path is longer than %zu bytes",
-                      sizeof snapshot->directory_ - 1);
-  }
-  RegionFiles files;
-  if (Error error = open_region(directory, trust, O_RDONLY, O_RDONLY, &files)) return error;
-  // `limits` is root's: nobody can truncate it under our mapping.
-  const ScopedMapping mapping(files.limits.get(), limits_size(files.ndev), PROT_READ);
-  if (!mapping) return system_error("vgpu: cannot map %s/limits", directory);
-  const auto &limits = *static_cast<const LimitsFile *>(mapping.get());
-
-  std::strcpy(snapshot->directory_, directory);
-  snapshot->usage_identity_ = files.usage_identity;
-  snapshot->job_ = limits.job;
-  snapshot->created_ = limits.header.created;
-  snapshot->ndev_ = files.ndev;
-  snapshot->usage_copy_ = std::calloc(1, usage_size(files.ndev));
-  snapshot->devices_ = static_cast<DeviceSnapshot *>(std::calloc(files.ndev, sizeof(DeviceSnapshot)));
-  snapshot->ranks_ = static_cast<RankSnapshot *>(std::calloc(kSlots, sizeof(RankSnapshot)));
-  if (snapshot->usage_copy_ == nullptr || snapshot->devices_ == nullptr || snapshot->ranks_ == nullptr) {
-    return system_error("vgpu: no memory for a snapshot");
-  }
-  UsageReader reader(files.usage.get(), files.ndev, snapshot->usage_copy_);
-  if (!reader.read()) {
-    return make_error(Fault::truncated, "vgpu: %s/usage was truncated while it was read", directory);
-  }
-  for (unsigned dev = 0; dev < files.ndev; ++dev) snapshot->decode_device(reader, limits.devices[dev], dev);
-  for (unsigned slot = 1; slot < kSlots; ++slot) snapshot->decode_rank(reader, slot);
-  return {};
-}
-
-void Snapshot::decode_device(const UsageReader &reader, const DeviceLimits &limits, unsigned dev) {
-  const DeviceUsage &usage = this->usage().device(dev);
-  DeviceSnapshot &device = devices_[dev];
+DeviceSnapshot decode_device(const UsageReader &reader, const DeviceLimits &limits, unsigned dev) {
+  const DeviceUsage &usage = reader.view().device(dev);
+  DeviceSnapshot device;
   const std::uint64_t used = DeviceWord::unpack(reader.total(dev)).units;
   // A rank that died before it could raise the peak leaves it behind the total.
   const std::uint64_t peak = std::max(used, usage.peak_units.load(std::memory_order_relaxed) & kMaxUnits);
@@ -65,36 +28,83 @@ void Snapshot::decode_device(const UsageReader &reader, const DeviceLimits &limi
   device.exits = usage.exits.load(std::memory_order_relaxed);
   device.launches = usage.launches.load(std::memory_order_relaxed);
   device.throttled_ns = usage.throttled_ns.load(std::memory_order_relaxed);
+  return device;
 }
 
-void Snapshot::decode_rank(const UsageReader &reader, unsigned slot) {
-  const OwnerWord owner = OwnerWord::unpack(reader.owner(slot));
-  if (owner.state == OwnerWord::kFree) return;
-  RankSnapshot &rank = ranks_[rank_count_++];
-  rank.slot = slot;
-  rank.owner = owner;
-  rank.verdict = Verdict::alive;
-  rank.info_valid = reader.info(slot, &rank.info);
-  // The lanes themselves become what they count for; nothing else will read them.
-  for (unsigned dev = 0; dev < ndev_; ++dev) {
-    std::uint64_t units[kKinds];
-    for (unsigned kind = 0; kind < kKinds; ++kind) units[kind] = reader.units(slot, dev, kind);
-    for (unsigned kind = 0; kind < kKinds; ++kind) {
-      usage().lanes(slot, dev).kinds[kind].current.store(units[kind], std::memory_order_relaxed);
+template <typename T>
+T *allocate(std::size_t count) {
+  return static_cast<T *>(std::calloc(std::max<std::size_t>(count, 1), sizeof(T)));
+}
+
+}  // namespace
+
+void Snapshot::clear() {
+  std::free(devices_);
+  std::free(ranks_);
+  std::free(units_);
+  devices_ = nullptr;
+  ranks_ = nullptr;
+  units_ = nullptr;
+  ndev_ = 0;
+  rank_count_ = 0;
+}
+
+Error Snapshot::read(const char *directory, Trust trust, Detail detail, Snapshot *snapshot) {
+  snapshot->clear();
+  RegionFiles files;
+  if (Error error = open_region(directory, trust, O_RDONLY, &files)) return error;
+  const unsigned ndev = files.header.ndev;
+  // `limits` is root's: nobody can truncate it under our mapping.
+  const ScopedMapping mapping(files.limits.get(), limits_size(ndev), PROT_READ);
+  if (!mapping) return system_error("vgpu: cannot map %s/limits", directory);
+  UsageReader reader(files.usage.get(), ndev);
+  if (!reader.read()) {
+    return make_error(Fault::truncated, "vgpu: %s/usage was truncated while it was read", directory);
+  }
+  const auto &limits = *static_cast<const LimitsFile *>(mapping.get());
+  if (Error error = snapshot->decode(reader, files, limits.devices)) return error;
+  if (detail == Detail::liveness) {
+    Prober prober({directory, files.usage_identity}, reader.view());
+    for (unsigned i = 0; i < snapshot->rank_count_; ++i) {
+      RankSnapshot &rank = snapshot->ranks_[i];
+      rank.verdict = prober.examine(rank.slot, rank.owner.pack());
     }
   }
+  return {};
 }
 
-void Snapshot::judge_ranks() {
-  Prober prober({directory_, usage_identity_}, usage());
-  for (unsigned i = 0; i < rank_count_; ++i) {
-    ranks_[i].verdict = prober.examine(ranks_[i].slot, ranks_[i].owner.pack());
+Error Snapshot::decode(const UsageReader &reader, const RegionFiles &files, const DeviceLimits *limits) {
+  const unsigned ndev = files.header.ndev;
+  unsigned ranks = 0;
+  for (unsigned slot = 1; slot < kSlots; ++slot) ranks += reader.is_in_use(slot);
+  devices_ = allocate<DeviceSnapshot>(ndev);
+  ranks_ = allocate<RankSnapshot>(ranks);
+  units_ = allocate<std::uint64_t>(std::size_t{ranks} * ndev * kKinds);
+  if (devices_ == nullptr || ranks_ == nullptr || units_ == nullptr) {
+    clear();
+    return system_error("vgpu: no memory for a snapshot");
   }
+  job_ = files.job;
+  created_ = files.header.created;
+  ndev_ = ndev;
+  for (unsigned dev = 0; dev < ndev; ++dev) devices_[dev] = decode_device(reader, limits[dev], dev);
+  std::uint64_t *units = units_;
+  for (unsigned slot = 1; slot < kSlots; ++slot) {
+    if (!reader.is_in_use(slot)) continue;
+    RankSnapshot &rank = ranks_[rank_count_++];
+    rank.slot = slot;
+    rank.owner = OwnerWord::unpack(reader.owner(slot));
+    rank.verdict = Verdict::alive;
+    rank.info_valid = reader.info(slot, &rank.info);
+    for (unsigned dev = 0; dev < ndev; ++dev) {
+      for (unsigned kind = 0; kind < kKinds; ++kind) *units++ = reader.units(slot, dev, kind);
+    }
+  }
+  return {};
 }
 
 std::uint64_t Snapshot::memory(unsigned rank_index, unsigned dev, Kind kind) const {
-  const SlotLanes &lanes = usage().lanes(ranks_[rank_index].slot, dev);
-  return bytes_of(lanes.kinds[static_cast<unsigned>(kind)].current.load(std::memory_order_relaxed));
+  return bytes_of(units_[(rank_index * ndev_ + dev) * kKinds + static_cast<unsigned>(kind)]);
 }
 
 }  // namespace vgpu

@@ -1,8 +1,7 @@
 #include "sweep.h"
 
-#include <time.h>
-
 #include "accounting.h"
+#include "clock.h"
 #include "steps.h"
 
 namespace vgpu {
@@ -22,12 +21,6 @@ bool grace_is_over(Word &suspect, std::uint64_t gen, std::uint64_t now_ms) {
 
 }  // namespace
 
-std::uint64_t coarse_ms() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1000 + static_cast<std::uint64_t>(now.tv_nsec) / 1'000'000;
-}
-
 unsigned sweep(const Usage &usage, Prober &prober, unsigned dev) {
   unsigned freed = 0;
   for (unsigned slot = kRootSlot + 1; slot < kSlots; ++slot) {
@@ -39,13 +32,15 @@ unsigned sweep(const Usage &usage, Prober &prober, unsigned dev) {
     VGPU_STEP(sweep_read_lanes);
 
     const Verdict verdict = prober.examine(slot, owner);
-    if (verdict == Verdict::alive) continue;
-    if (verdict == Verdict::dead_after_grace &&
-        !grace_is_over(usage.suspect(slot), OwnerWord::Gen::get(owner), coarse_ms())) {
+    Word &suspect = usage.suspect(slot);
+    if (verdict == Verdict::alive) {
+      // Or an old suspicion would make the next one count at once.
+      if (suspect.load(std::memory_order_relaxed) != 0) suspect.store(0, std::memory_order_relaxed);
       continue;
     }
-    reclaim(usage, slot, owner);
-    ++freed;
+    const std::uint64_t gen = OwnerWord::Gen::get(owner);
+    if (verdict == Verdict::dead_after_grace && !grace_is_over(suspect, gen, coarse_ms())) continue;
+    if (reclaim(usage, slot, owner)) ++freed;
   }
   return freed;
 }

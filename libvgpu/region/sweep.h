@@ -9,7 +9,4 @@ namespace vgpu {
 // Looks at every slot that may hold memory on `dev` (kAllDevices: at every slot in use) and returns how many it freed.
 unsigned sweep(const Usage &usage, Prober &prober, unsigned dev);
 
-// Milliseconds of CLOCK_MONOTONIC, from the vDSO's coarse clock.
-std::uint64_t coarse_ms();
-
 }  // namespace vgpu

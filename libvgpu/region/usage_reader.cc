@@ -12,20 +12,28 @@ namespace {
 
 constexpr unsigned kTries = 64;
 
-bool is_free(std::uint64_t owner) { return OwnerWord::unpack(owner).state == OwnerWord::kFree; }
+// As aligned as the structures that will be read from it. Sizes are whole lines.
+char *allocate_lines(std::size_t size) { return static_cast<char *>(std::aligned_alloc(kLine, size)); }
 
 }  // namespace
 
-UsageReader::UsageReader(int fd, unsigned ndev, void *copy)
-    : fd_(fd), ndev_(ndev), copy_(static_cast<char *>(copy)), view_(copy, ndev) {}
+UsageReader::UsageReader(int fd, unsigned ndev) : fd_(fd), ndev_(ndev) {
+  copy_ = allocate_lines(usage_size(ndev));
+  view_ = Usage(copy_, ndev);
+}
 
-UsageReader::~UsageReader() { std::free(slots_again_); }
+UsageReader::~UsageReader() {
+  std::free(copy_);
+  std::free(slots_again_);
+}
 
 bool UsageReader::fetch(std::size_t offset, std::size_t size, void *target) const {
   return pread(fd_, target, size, static_cast<off_t>(offset)) == static_cast<ssize_t>(size);
 }
 
 std::uint64_t UsageReader::owner(unsigned slot) const { return view_.owner(slot).load(std::memory_order_relaxed); }
+
+bool UsageReader::is_in_use(unsigned slot) const { return OwnerWord::unpack(owner(slot)).state != OwnerWord::kFree; }
 
 std::uint64_t UsageReader::units(unsigned slot, unsigned dev, unsigned kind) const {
   const Lane &lane = view_.lanes(slot, dev).kinds[kind];
@@ -40,7 +48,7 @@ bool UsageReader::take_picture() {
   for (unsigned dev = 0; dev < ndev_; ++dev) totals_[dev] = view_.device(dev).total.load(std::memory_order_relaxed);
   last_slot_ = kRootSlot;
   for (unsigned slot = 1; slot < kSlots; ++slot) {
-    if (!is_free(owner(slot))) last_slot_ = slot;
+    if (is_in_use(slot)) last_slot_ = slot;
   }
   if (!fetch(slots, (last_slot_ + 1) * slot_size(ndev_), copy_ + slots)) return false;
   constexpr std::size_t kDevices = offsetof(UsageFile, devices);
@@ -62,6 +70,7 @@ bool UsageReader::check_sums() {
 }
 
 bool UsageReader::read() {
+  if (copy_ == nullptr) return false;
   Backoff backoff;
   for (unsigned attempt = 0; attempt < kTries; ++attempt) {
     if (!take_picture()) return false;
@@ -69,7 +78,7 @@ bool UsageReader::read() {
     backoff.wait();
   }
   const std::size_t size = (last_slot_ + 1) * slot_size(ndev_);
-  slots_again_ = static_cast<char *>(std::malloc(size));
+  slots_again_ = allocate_lines(size);
   return slots_again_ != nullptr && fetch(slots_offset(ndev_), size, slots_again_);
 }
 

@@ -8,8 +8,7 @@ namespace vgpu {
 
 class UsageReader {
  public:
-  // `copy` has room for usage_size(ndev) bytes and is laid out as the file.
-  UsageReader(int fd, unsigned ndev, void *copy);
+  UsageReader(int fd, unsigned ndev);
   ~UsageReader();
   UsageReader(const UsageReader &) = delete;
   UsageReader &operator=(const UsageReader &) = delete;
@@ -22,7 +21,10 @@ class UsageReader {
   // that were torn while they were copied.
   bool adds_up(unsigned dev) const { return adds_up_[dev]; }
   std::uint64_t total(unsigned dev) const { return totals_[dev]; }
+  // The copy. Its device words are of the end of the picture, total() is of its beginning.
+  const Usage &view() const { return view_; }
   std::uint64_t owner(unsigned slot) const;
+  bool is_in_use(unsigned slot) const;
   std::uint64_t units(unsigned slot, unsigned dev, unsigned kind) const;
   // False: the slot's rank died or was stopped while it wrote.
   bool info(unsigned slot, InfoValues *values) const;
@@ -34,7 +36,7 @@ class UsageReader {
 
   int fd_;
   unsigned ndev_;
-  char *copy_;
+  char *copy_ = nullptr;  // laid out as the file
   Usage view_;
   std::uint64_t totals_[kMaxDevices] = {};
   bool adds_up_[kMaxDevices] = {};

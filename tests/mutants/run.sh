@@ -39,7 +39,8 @@ test_passes() {
   for candidate in "$work"/*.o; do
     [ "$candidate" = "$work/$replaced.o" ] || objects+=("$candidate")
   done
-  "$cxx" "${objects[@]}" "$object" -lgtest -lgtest_main -lpthread -o "$work/mutant"
+  rm -f "$work/mutant"
+  "$cxx" "${objects[@]}" "$object" -lgtest -lgtest_main -lpthread -o "$work/mutant" || exit 1
   timeout 120 "$work/mutant" --gtest_brief=1 --gtest_fail_fast >"$work/log" 2>&1
 }
 

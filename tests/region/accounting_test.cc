@@ -3,7 +3,10 @@
 
 #include <fcntl.h>
 
+#include <atomic>
+
 #include "region/file_lock.h"
+#include "region/files.h"
 #include "support.h"
 
 namespace vgpu::test {
@@ -18,7 +21,7 @@ class AccountingTest : public RegionTest {
   }
   DeviceSnapshot look(unsigned dev = 0) {
     Snapshot snapshot;
-    EXPECT_FALSE(Snapshot::read(path().c_str(), Trust::root_or_self, &snapshot));
+    EXPECT_FALSE(Snapshot::read(path().c_str(), Trust::root_or_self, Detail::memory, &snapshot));
     return snapshot.device(dev);
   }
 
@@ -42,6 +45,23 @@ TEST_F(AccountingTest, AnOddLimitIsRoundedDown) {
   ASSERT_FALSE(change_limits(path().c_str(), Trust::root_or_self, change));
   EXPECT_EQ(rank_.reserve(0, Kind::data, 1), Grant::granted);
   EXPECT_EQ(rank_.reserve(0, Kind::data, 1), Grant::refused);
+}
+
+TEST_F(AccountingTest, ARankIsAttachedOnce) {
+  EXPECT_EQ(Rank::attach(region_, &rank_).fault, Fault::invalid);
+  EXPECT_EQ(rank_.reserve(0, Kind::data, kMiB), Grant::granted);
+}
+
+// Its process still holds the memory, whatever became of the object.
+TEST_F(AccountingTest, ADestroyedRankStillCounts) {
+  {
+    Rank passing;
+    ASSERT_FALSE(Rank::attach(region_, &passing));
+    ASSERT_EQ(passing.reserve(0, Kind::data, 8 * kMiB), Grant::granted);
+  }
+  EXPECT_EQ(rank_.reserve(0, Kind::data, 8 * kMiB), Grant::refused);
+  sleep_ms(kGraceMs + 100);
+  EXPECT_EQ(rank_.reserve(0, Kind::data, 8 * kMiB), Grant::refused);
 }
 
 TEST_F(AccountingTest, NothingCostsNothing) {
@@ -77,7 +97,7 @@ TEST_F(AccountingTest, KindsAddUp) {
   EXPECT_EQ(rank_.reserve(0, Kind::other, 4 * kMiB), Grant::granted);
   EXPECT_EQ(rank_.reserve(0, Kind::data, 1), Grant::refused);
   Snapshot snapshot;
-  ASSERT_FALSE(Snapshot::read(path().c_str(), Trust::root_or_self, &snapshot));
+  ASSERT_FALSE(Snapshot::read(path().c_str(), Trust::root_or_self, Detail::memory, &snapshot));
   ASSERT_EQ(snapshot.ranks(), 1u);
   EXPECT_EQ(snapshot.memory(0, 0, Kind::context), 1 * kMiB);
   EXPECT_EQ(snapshot.memory(0, 0, Kind::module), 2 * kMiB);
@@ -147,7 +167,7 @@ TEST_F(AccountingTest, TheInformationalBlockTellsAboutTheRank) {
   rank_.note_throttled(1, 9);
   rank_.note_host_pid(4711);
   Snapshot snapshot;
-  ASSERT_FALSE(Snapshot::read(path().c_str(), Trust::root_or_self, &snapshot));
+  ASSERT_FALSE(Snapshot::read(path().c_str(), Trust::root_or_self, Detail::liveness, &snapshot));
   const RankSnapshot &rank = snapshot.rank(0);
   ASSERT_TRUE(rank.info_valid);
   EXPECT_EQ(rank.info.peak_units, units_for(5 * kMiB));
@@ -231,7 +251,7 @@ TEST_F(AccountingTest, TheSmLimitOfAJobThatHooksLaunches) {
 
 TEST_F(AccountingTest, AnAdministratorThatDiesWithTheLockHoldsNobodyUp) {
   const pid_t holder = spawn([&] {
-    const int fd = open((path() + "/limits").c_str(), O_RDWR | O_CLOEXEC);
+    const int fd = open((path() + "/lock").c_str(), O_RDWR | O_CLOEXEC);
     struct flock lock = {};
     lock.l_type = F_WRLCK;
     lock.l_len = 1;
@@ -253,9 +273,61 @@ TEST_F(AccountingTest, AnAdministratorThatDiesWithTheLockHoldsNobodyUp) {
   EXPECT_EQ(region_.memory_limit(0), kMiB);
 }
 
+// Whatever the job's user does to his own file, root's limit is stored.
+TEST_F(AccountingTest, AUserCannotPreventALimitChange) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root and another user";
+  const std::vector<DeviceSpec> devices = make_devices(1, 64 * kMiB);
+  RegionSpec spec = make_spec(devices);
+  spec.uid = 65534;
+  ASSERT_FALSE(Region::create(directory_.path().c_str(), "8", spec));
+  const std::string other = directory_.path() + "/8";
+  Shared<std::atomic<int>> phase;
+  const pid_t user = spawn([&] {
+    if (setuid(65534) != 0) return 2;
+    Region region;
+    Rank rank;
+    if (Region::attach(other.c_str(), Trust::root, &region) || Rank::attach(region, &rank)) return 3;
+    const int limits = open((other + "/limits").c_str(), O_RDONLY);
+    struct flock lock = {};
+    lock.l_type = F_RDLCK;
+    if (fcntl(limits, F_OFD_SETLK, &lock) != 0) return 4;  // all of the file, for reading
+    const int usage = open((other + "/usage").c_str(), O_RDWR);
+    if (pwrite(usage, "X", 1, 0) != 1 || fchmod(usage, 0666) != 0) return 5;
+    phase->store(1);
+    while (phase->load() == 1) sleep_ms(1);
+    return rank.reserve(0, Kind::data, 60 * kMiB) == Grant::refused ? 0 : 6;
+  });
+  while (phase->load() == 0 && waitpid(user, nullptr, WNOHANG) == 0) sleep_ms(1);
+  LimitChange change;
+  change.memory_limit = 32 * kMiB;
+  const Stopwatch watch;
+  const Error error = change_limits(other.c_str(), Trust::root, change);
+  EXPECT_FALSE(error) << error.text;
+  EXPECT_LT(watch.wall_ms(), 5000);
+  phase->store(2);
+  EXPECT_EQ(WEXITSTATUS(wait_for(user)), 0);
+}
+
+TEST_F(AccountingTest, ALimitIsStoredEvenWhereTheUsageFileIsGone) {
+  const std::vector<DeviceSpec> devices = make_devices(1, kMiB);
+  ASSERT_FALSE(Region::create(directory_.path().c_str(), "8", make_spec(devices)));
+  const std::string other = directory_.path() + "/8";
+  ASSERT_EQ(truncate((other + "/usage").c_str(), 4096), 0);
+  LimitChange change;
+  change.memory_limit = 2 * kMiB;
+  const Error error = change_limits(other.c_str(), Trust::root_or_self, change);
+  EXPECT_EQ(error.fault, Fault::corrupt);
+  EXPECT_NE(std::strstr(error.text, "the new limit is set"), nullptr) << error.text;
+  RegionFiles files;
+  ASSERT_FALSE(open_limits(other.c_str(), Trust::root_or_self, O_RDONLY, &files));
+  std::uint64_t stored = 0;
+  ASSERT_EQ(pread(files.limits.get(), &stored, 8, offsetof(LimitsFile, devices)), 8);
+  EXPECT_EQ(stored, 2 * kMiB);
+}
+
 TEST_F(AccountingTest, AHeldLockIsATimeoutNotAForcedEntry) {
-  const ScopedFd holder(open((path() + "/limits").c_str(), O_RDWR | O_CLOEXEC));
-  const ScopedFd other(open((path() + "/limits").c_str(), O_RDWR | O_CLOEXEC));
+  const ScopedFd holder(open((path() + "/lock").c_str(), O_RDWR | O_CLOEXEC));
+  const ScopedFd other(open((path() + "/lock").c_str(), O_RDWR | O_CLOEXEC));
   FileLock held, wanted;
   ASSERT_FALSE(FileLock::acquire(holder.get(), 0, 0, &held));
   for (int again = 0; again < 2; ++again) {  // the deadline is fresh each time

@@ -27,7 +27,7 @@ class FilesTest : public RegionTest {
     EXPECT_NE(std::strstr(error.text, words), nullptr) << error.text;
     EXPECT_EQ(std::strncmp(error.text, "vgpu: ", 6), 0) << error.text;
     Snapshot snapshot;
-    EXPECT_EQ(Snapshot::read(path().c_str(), Trust::root_or_self, &snapshot).fault, fault);
+    EXPECT_EQ(Snapshot::read(path().c_str(), Trust::root_or_self, Detail::memory, &snapshot).fault, fault);
   }
   // Overwrites bytes of a file in place.
   template <typename T>
@@ -362,6 +362,42 @@ TEST_F(FilesTest, AUserAttachesToWhatRootMadeForHim) {
   };
   EXPECT_EQ(as_user(kOtherUser), 0);
   EXPECT_EQ(as_user(kOtherUser - 1), 4) << "a stranger must not attach";
+}
+
+// In a user namespace a user looks like root to himself, and root like nobody.
+TEST_F(FilesTest, OwnersAreWhatTheyAreOutsideAUserNamespace) {
+  if (!is_root()) GTEST_SKIP() << "needs root to make a region for another user";
+  const std::vector<DeviceSpec> devices = make_devices(1, kMiB);
+  RegionSpec spec = make_spec(devices);
+  spec.uid = kOtherUser;
+  ASSERT_FALSE(Region::create(directory_.path().c_str(), "8", spec));
+  TemporaryDirectory own;
+  ASSERT_EQ(chown(own.path().c_str(), kOtherUser, kOtherUser), 0);
+  const pid_t child = spawn([&] {
+    if (setuid(kOtherUser) != 0 || prctl(PR_SET_DUMPABLE, 1) != 0 || unshare(CLONE_NEWUSER) != 0) return 77;
+    const auto write_to = [](const char *path, const char *text) {
+      const ScopedFd fd(open(path, O_WRONLY));
+      return write(fd.get(), text, std::strlen(text)) == static_cast<ssize_t>(std::strlen(text));
+    };
+    if (!write_to("/proc/self/uid_map", "0 65534 1")) return 77;
+    if (geteuid() != 0) return 2;
+    Region region;
+    if (Region::attach((directory_.path() + "/8").c_str(), Trust::root, &region)) return 3;  // root's, for us
+    RegionSpec forged = make_spec(devices);
+    if (Region::create(own.path().c_str(), "1", forged)) return 4;
+    const std::string made = own.path() + "/1";
+    if (Region::attach(made.c_str(), Trust::root_or_self, &region)) return 5;
+    if (Region::attach(made.c_str(), Trust::root, &region).fault != Fault::wrong_owner) return 6;
+    return 0;
+  });
+  const int status = wait_for(child);
+  if (exited_with(status, 77)) GTEST_SKIP() << "no user namespaces here";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST_F(FilesTest, RelativePathsAreRefused) {
+  Region region;
+  EXPECT_EQ(Region::attach("7", Trust::root_or_self, &region).fault, Fault::invalid);
 }
 
 TEST_F(FilesTest, OnlyRootMakesRegionsForOthers) {

@@ -32,7 +32,7 @@ TEST(ProcStat, OurOwn) {
   const SelfIdentity self = identify_self();
   EXPECT_EQ(self.pid, getpid());
   EXPECT_NE(self.start_time, 0u);
-  EXPECT_NE(self.pid_namespace, 0u);
+  EXPECT_NE(self.namespaces, 0u);
   EXPECT_TRUE(self.proc_is_ours);
 }
 
@@ -44,7 +44,7 @@ TEST(Classify, EveryState) {
   EXPECT_EQ(classify({'D', 4, 1, start}, start), ProcessState::leaving) << "the driver still has its files";
   EXPECT_EQ(classify({'Z', 4, 1, start}, start), ProcessState::zombie);
   EXPECT_EQ(classify({'X', 4, 0, start}, start), ProcessState::zombie);
-  EXPECT_EQ(classify({'Z', 4, 2, start}, start), ProcessState::running) << "the leader ended, its threads live";
+  EXPECT_EQ(classify({'Z', 4, 2, start}, start), ProcessState::leaving) << "the leader ended, a thread is still there";
   EXPECT_EQ(classify({'R', 0, 1, start + 1}, start), ProcessState::replaced);
   EXPECT_EQ(classify({'R', 0, 1, start + (std::uint64_t{1} << 26)}, start), ProcessState::running)
       << "26 bits are all an owner word has";

@@ -119,9 +119,14 @@ struct World {
     if (reserve(slot, units)) return;
     if (was_dead && lane_units(neighbour) != 0) false_refusal = true;
   }
+  void store_limit(std::uint64_t units) {
+    limit.store(units * kUnitBytes);
+    VGPU_STEP(limit_stored);
+    retire_old_limit(usage, 0);
+  }
   void set_limit(std::uint64_t units) {
     admin_at_work = true;
-    set_memory_limit(usage, 0, limit, units * kUnitBytes);
+    store_limit(units);
     lowered_to = units;
     last_total = total();
   }
@@ -276,7 +281,7 @@ TEST_F(Schedules, ALimitSetAgainAfterADeadAdministratorHolds) {
     world_.admin_at_work = true;
     return {Task{[&] { world_.reserve(1, 2); }},
             Task{[&] {
-                   set_memory_limit(world_.usage, 0, world_.limit, 3 * kUnitBytes);
+                   world_.store_limit(3);
                    first_ended = true;
                  },
                  [&] { first_ended = true; }},

@@ -62,7 +62,7 @@ TEST_F(ThreadsTest, OneRankPerThread) {
       Prober prober(region_.usage_path(), region_.usage());
       sweep(region_.usage(), prober, kAllDevices);
       Snapshot snapshot;
-      ASSERT_FALSE(Snapshot::read(path().c_str(), Trust::root_or_self, &snapshot));
+      ASSERT_FALSE(Snapshot::read(path().c_str(), Trust::root_or_self, Detail::memory, &snapshot));
       EXPECT_LE(snapshot.device(0).memory_used, kLimit);
     }
   });
@@ -140,7 +140,8 @@ TEST_F(ThreadsTest, AnAdministratorAmongRanks) {
   };
   run_together({rank(1), rank(2), [&] {
                   for (int i = 0; i < 300; ++i) {
-                    set_memory_limit(usage, 0, limit, i % 2 == 0 ? 500 * kUnitBytes : kLimit);
+                    limit.store(i % 2 == 0 ? 500 * kUnitBytes : kLimit, std::memory_order_release);
+                    retire_old_limit(usage, 0);
                     if (i % 2 != 0) continue;
                     std::uint64_t most = used(0);
                     for (int look = 0; look < 50; ++look) {

@@ -22,7 +22,7 @@ class RegionScheme final : public Scheme {
   std::uint64_t used() override { return rank_.memory_used(0); }
   Picture picture() override {
     vgpu::Snapshot snapshot;
-    check(vgpu::Snapshot::read(made_.directory(), vgpu::Trust::root_or_self, &snapshot));
+    check(vgpu::Snapshot::read(made_.directory(), vgpu::Trust::root_or_self, vgpu::Detail::memory, &snapshot));
     Picture picture = {snapshot.device(0).memory_used, 0, snapshot.device(0).ranks_add_up};
     for (unsigned i = 0; i < snapshot.ranks(); ++i) picture.parts += snapshot.memory(i, 0, vgpu::Kind::data);
     return picture;

@@ -1,0 +1,33 @@
+// Waiting for a writer that is nearly always done at once: five pauses, then sleeps of 1, 10 and 100 us.
+#pragma once
+
+#include <time.h>
+
+namespace vgpu {
+
+class Backoff {
+ public:
+  static constexpr unsigned kPauses = 5;
+  static constexpr unsigned kTries = kPauses + 3;
+
+  void wait() {
+    if (tries_++ < kPauses) {
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#elif defined(__aarch64__)
+      asm volatile("yield");
+#endif
+      return;
+    }
+    const timespec pause = {0, sleep_ns_};
+    nanosleep(&pause, nullptr);
+    if (sleep_ns_ < 100'000) sleep_ns_ *= 10;
+  }
+  unsigned tries() const { return tries_; }
+
+ private:
+  unsigned tries_ = 0;
+  long sleep_ns_ = 1'000;
+};
+
+}  // namespace vgpu

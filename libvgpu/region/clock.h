@@ -1,0 +1,16 @@
+#pragma once
+
+#include <time.h>
+
+#include <cstdint>
+
+namespace vgpu {
+
+// Milliseconds of CLOCK_MONOTONIC, from the vDSO's coarse clock: good enough for seconds, and a few nanoseconds cheap.
+inline std::uint64_t coarse_ms() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1000 + static_cast<std::uint64_t>(now.tv_nsec) / 1'000'000;
+}
+
+}  // namespace vgpu
