@@ -22,7 +22,9 @@ stages=(
   "dist:     make distcheck; the archive is complete"
   "format:   clang-format finds nothing to change"
 )
-packages=(autoconf automake make g++ clang clang-format libgtest-dev libhwloc-dev libslurm-dev spin)
+packages=(autoconf automake make g++ clang clang-format libgtest-dev libhwloc-dev libslurm-dev python3 spin)
+# For the simulated GPU and the programs that are run on it; what cannot be had is skipped.
+optional_packages=(libnvidia-ml-dev $(sed -n 's/^\([a-z].*\) .*/\1/p' tests/clients/packages.txt))
 
 usage() {
   cat <<'END'
@@ -129,7 +131,10 @@ count_tests_in() {
     read -r ok bad left <<<"$counts"
     case $(sed -n 's/^:test-result: *//p' "$result") in
       PASS*) [ $((ok + bad + left)) -gt 0 ] || ok=1 ;;
-      SKIP*) [ $((ok + bad + left)) -gt 0 ] || { left=1 && printf '  skipped: %s\n' "${output##*/}"; } ;;
+      SKIP*)
+        [ $((ok + bad + left)) -gt 0 ] ||
+          { left=1 && printf '  skipped: %s: %s\n' "$(basename "$output" .log)" "$(grep '^skipped: ' "$output" | tail -n 1 | cut -c 10-)"; }
+        ;;
       *)
         [ "$bad" -gt 0 ] || bad=1
         show_failures "$output"
@@ -156,15 +161,39 @@ show_failures() {
 # ---- stages ---------------------------------------------------------------------------------------------------------
 
 stage_packages() {
-  have dpkg-query || skip "this is not Debian; needed are: ${packages[*]}" || return
+  have dpkg-query || skip "this is not Debian; needed are: ${packages[*]} ${optional_packages[*]}" || return
+  local missing optional
+  read -ra missing < <(not_installed "${packages[@]}")
+  read -ra optional < <(not_installed "${optional_packages[@]}")
+  [ $((${#missing[@]} + ${#optional[@]})) -gt 0 ] || return 0
+  [ "$(id -u)" -eq 0 ] || skip "only root can install: ${missing[*]} ${optional[*]}" || return
+  export DEBIAN_FRONTEND=noninteractive
+  quietly apt-get update || return
+  [ ${#missing[@]} -eq 0 ] || quietly apt-get install -y --no-install-recommends "${missing[@]}" || return
+  [ ${#optional[@]} -gt 0 ] || return 0
+  private_apt update >>"$log" 2>&1
+  local package
+  for package in "${optional[@]}"; do
+    private_apt install -y --no-install-recommends "$package" >>"$log" 2>&1 || note+="${note:+, }cannot be had: $package"
+  done
+}
+
+not_installed() {
   local package missing=()
-  for package in "${packages[@]}"; do
+  for package in "$@"; do
     [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
   done
-  [ ${#missing[@]} -gt 0 ] || return 0
-  [ "$(id -u)" -eq 0 ] || skip "only root can install: ${missing[*]}" || return
-  export DEBIAN_FRONTEND=noninteractive
-  quietly apt-get update && quietly apt-get install -y --no-install-recommends "${missing[@]}"
+  echo "${missing[*]}"
+}
+
+# apt-get with contrib and non-free, through a source list and caches of our own: the machine's stay as they are.
+private_apt() {
+  local directory=$build_dir/apt keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+  mkdir -p "$directory/lists/partial"
+  apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' 'Component: main' | sort -u |
+    sed "s|.*|deb $([ ! -e $keyring ] || echo "[signed-by=$keyring]") & main contrib non-free|" >"$directory/sources.list"
+  apt-get -o Dir::Etc::SourceList="$directory/sources.list" -o Dir::Etc::SourceParts=- \
+    -o Dir::State::Lists="$directory/lists" "$@" </dev/null
 }
 
 stage_build() {
@@ -173,7 +202,10 @@ stage_build() {
 
 stage_release() {
   local -x VGPU_STRESS_SECONDS=${VGPU_STRESS_SECONDS:-60}
-  stage_build && run_tests_in "$build_dir" check
+  stage_build || return
+  grep -q 'HAVE_SIMGPU_TRUE"\]=""' "$build_dir/config.status" ||
+    note="without the simulated GPU: $(sed -n "s/^vgpu_summary_simgpu='*\\(.*[^']\\)'*$/\\1/p" "$build_dir/config.log")"
+  run_tests_in "$build_dir" check
 }
 
 stage_asan() {

@@ -1,0 +1,56 @@
+// The process that stands for the node's kernel driver: it owns the shared memory, gives each client a slot, learns its
+// host PID from the socket's credentials, and takes back what a client held when its socket closes, however it ended.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "kernel/shares.h"
+#include "node/config.h"
+#include "node/protocol.h"
+
+namespace simgpu {
+
+class Server {
+ public:
+  // Makes all shared memory and the listening socket. Returns false after saying why on stderr.
+  bool start(const std::string &directory, const NodeConfig &config);
+  // Serves until nobody has been connected for the idle time.
+  void run();
+
+ private:
+  struct Client {
+    uint32_t slot = 0;
+    uint64_t share = 0;  // not a client at all but our end of a descriptor that names this object
+    bool said_hello = false;
+  };
+
+  bool make_device(uint32_t index, const DeviceFacts &facts, bool broken);
+  void accept_client();
+  void client_ready(int fd);
+  void client_gone(int fd);
+  void reclaim(uint32_t slot);
+  void answer(int fd, Client *client, Message *message, std::vector<uint32_t> *blocks, std::vector<int> *fds);
+  int say_hello(int fd, Client *client, Message *message);
+  int export_blocks(const Client &client, Message *message, const std::vector<uint32_t> &blocks);
+  int export_fd(Message *message, int *fd);
+  int import(const Client &client, Message *message, std::vector<uint32_t> *blocks, int fd);
+  int set_limit(int fd, const Message &message);
+  bool try_to_end();
+
+  std::string directory_;
+  NodeConfig config_;
+  int listen_ = -1;
+  int poll_ = -1;
+  NodeState *node_ = nullptr;
+  std::vector<DeviceState *> devices_;
+  std::vector<char *> bytes_;
+  std::vector<int> descriptors_;  // node state, then state and memory of each device: what hello hands out
+  std::unique_ptr<Shares> shares_;
+  std::unordered_map<int, Client> clients_;
+  std::unordered_map<uint64_t, int> end_by_inode_;  // inode of a descriptor's outer end -> our end of it
+};
+
+}  // namespace simgpu

@@ -1,0 +1,293 @@
+// Order of work: streams, events, host functions, captures and graphs.
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "support.h"
+
+namespace {
+
+const char kPtx[] = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry nothing()\n{\n  ret;\n}\n";
+
+class Streams : public ContextTest {
+ protected:
+  CUfunction kernel() {
+    CUmodule module;
+    CUfunction function = nullptr;
+    EXPECT_EQ(CUDA_SUCCESS, cuModuleLoadData(&module, kPtx));
+    EXPECT_EQ(CUDA_SUCCESS, cuModuleGetFunction(&function, module, "nothing"));
+    return function;
+  }
+};
+
+struct Gate {
+  std::atomic<bool> open{false};
+  std::atomic<int> passed{0};
+  static void wait(void *self) {
+    auto *gate = static_cast<Gate *>(self);
+    while (!gate->open) usleep(100);
+    gate->passed++;
+  }
+};
+
+TEST_F(Streams, WorkWaitsForWhatIsBeforeIt) {
+  CUstream stream;
+  CUevent event;
+  CUdeviceptr p;
+  Gate gate;
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  OK(cuEventCreate(&event, 0));
+  OK(cuMemAlloc_v2(&p, 4));
+  OK(cuMemsetD32_v2(p, 1, 1));
+  OK(cuLaunchHostFunc(stream, Gate::wait, &gate));
+  OK(cuMemsetD32Async(p, 2, 1, stream));
+  OK(cuEventRecord(event, stream));
+  FAILS(NOT_READY, cuStreamQuery(stream));
+  FAILS(NOT_READY, cuEventQuery(event));
+  unsigned value = 0;
+  CUstream other;
+  OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+  OK(cuMemcpyDtoHAsync_v2(&value, p, 4, other));
+  OK(cuStreamSynchronize(other));
+  EXPECT_EQ(1u, value) << "the fill ran before the host function that precedes it";
+  OK(cuStreamWaitEvent(other, event, 0));
+  OK(cuMemcpyDtoHAsync_v2(&value, p, 4, other));
+  FAILS(NOT_READY, cuStreamQuery(other));
+  gate.open = true;
+  OK(cuStreamSynchronize(other));
+  EXPECT_EQ(2u, value);
+  OK(cuEventSynchronize(event));
+  OK(cuEventQuery(event));
+  OK(cuStreamQuery(stream));
+  OK(cuStreamDestroy_v2(stream));
+  OK(cuStreamDestroy_v2(other));
+  OK(cuEventDestroy_v2(event));
+  OK(cuMemFree_v2(p));
+}
+
+TEST_F(Streams, TheDefaultStreamWaitsForBlockingOnes) {
+  CUstream blocking;
+  Gate gate;
+  OK(cuStreamCreate(&blocking, 0));
+  OK(cuLaunchHostFunc(blocking, Gate::wait, &gate));
+  std::thread opener([&gate] {
+    usleep(20000);
+    gate.open = true;
+  });
+  CUdeviceptr p;
+  OK(cuMemAlloc_v2(&p, 4));
+  OK(cuMemsetD8_v2(p, 0, 4));  // on the default stream
+  EXPECT_EQ(1, gate.passed);
+  opener.join();
+  OK(cuMemFree_v2(p));
+  OK(cuStreamDestroy_v2(blocking));
+}
+
+TEST_F(Streams, CallbacksRunOnceAndNotInTheCaller) {
+  struct Seen {
+    std::atomic<int> count{0};
+    std::thread::id thread;
+  } seen;
+  OK(cuStreamAddCallback(
+      nullptr,
+      [](CUstream, CUresult result, void *data) {
+        auto *s = static_cast<Seen *>(data);
+        EXPECT_EQ(CUDA_SUCCESS, result);
+        s->thread = std::this_thread::get_id();
+        s->count++;
+      },
+      &seen, 0));
+  OK(cuCtxSynchronize());
+  EXPECT_EQ(1, seen.count);
+  EXPECT_NE(std::this_thread::get_id(), seen.thread);
+}
+
+TEST_F(Streams, EventsMeasureTime) {
+  CUevent start, end, untimed;
+  float ms = -1;
+  OK(cuEventCreate(&start, 0));
+  OK(cuEventCreate(&end, 0));
+  OK(cuEventCreate(&untimed, CU_EVENT_DISABLE_TIMING));
+  FAILS(INVALID_HANDLE, cuEventElapsedTime(&ms, start, end));
+  OK(cuEventRecord(start, nullptr));
+  usleep(20000);
+  OK(cuEventRecord(end, nullptr));
+  OK(cuEventElapsedTime(&ms, start, end));
+  EXPECT_GE(ms, 20.0f);
+  EXPECT_LT(ms, 500.0f);
+  OK(cuEventRecord(untimed, nullptr));
+  FAILS(INVALID_HANDLE, cuEventElapsedTime(&ms, start, untimed));
+  FAILS(INVALID_VALUE, cuEventCreate(&end, CU_EVENT_INTERPROCESS));
+  OK(cuEventDestroy_v2(start));
+  OK(cuEventDestroy_v2(untimed));
+}
+
+TEST_F(Streams, LaunchesAreCheckedAndCounted) {
+  CUfunction f = kernel();
+  OK(cuLaunchKernel(f, 10, 1, 1, 1024, 1, 1, 0, nullptr, nullptr, nullptr));
+  FAILS(INVALID_VALUE, cuLaunchKernel(f, 0, 1, 1, 32, 1, 1, 0, nullptr, nullptr, nullptr));
+  FAILS(INVALID_VALUE, cuLaunchKernel(f, 1, 1, 1, 1024, 2, 1, 0, nullptr, nullptr, nullptr));
+  FAILS(INVALID_VALUE, cuLaunchKernel(f, 1, 65536, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr));
+  FAILS(INVALID_VALUE, cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 1 << 20, nullptr, nullptr, nullptr));
+  FAILS(INVALID_HANDLE, cuLaunchKernel(nullptr, 1, 1, 1, 32, 1, 1, 0, nullptr, nullptr, nullptr));
+  CUlaunchConfig config{};
+  config.gridDimX = config.gridDimY = config.gridDimZ = config.blockDimX = config.blockDimY = config.blockDimZ = 1;
+  OK(cuLaunchKernelEx(&config, f, nullptr, nullptr));
+  OK(cuLaunchKernel_ptsz(f, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr));
+}
+
+TEST_F(Streams, CaptureRecordsInsteadOfDoing) {
+  CUstream stream, second;
+  CUevent fork, join;
+  CUdeviceptr p;
+  CUgraph graph;
+  CUgraphExec exec;
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  OK(cuStreamCreate(&second, CU_STREAM_NON_BLOCKING));
+  OK(cuEventCreate(&fork, 0));
+  OK(cuEventCreate(&join, 0));
+  OK(cuMemAlloc_v2(&p, 8));
+  OK(cuMemsetD32_v2(p, 0, 2));
+  CUfunction f = kernel();
+  OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  OK(cuMemsetD32Async(p, 5, 1, stream));
+  OK(cuEventRecord(fork, stream));
+  OK(cuStreamWaitEvent(second, fork, 0));
+  OK(cuMemsetD32Async(p + 4, 6, 1, second));
+  OK(cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, second, nullptr, nullptr));
+  OK(cuEventRecord(join, second));
+  OK(cuStreamWaitEvent(stream, join, 0));
+  CUstreamCaptureStatus status;
+  OK(cuStreamIsCapturing(second, &status));
+  EXPECT_EQ(CU_STREAM_CAPTURE_STATUS_ACTIVE, status);
+  OK(cuStreamEndCapture(stream, &graph));
+  unsigned values[2] = {9, 9};
+  OK(cuMemcpyDtoH_v2(values, p, 8));
+  EXPECT_EQ(0u, values[0]);
+  size_t count = 0;
+  OK(cuGraphGetNodes(graph, nullptr, &count));
+  EXPECT_EQ(3u, count);
+  OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+  OK(cuGraphLaunch(exec, stream));
+  OK(cuStreamSynchronize(stream));
+  OK(cuMemcpyDtoH_v2(values, p, 8));
+  EXPECT_EQ(5u, values[0]);
+  EXPECT_EQ(6u, values[1]);
+  OK(cuGraphExecDestroy(exec));
+  OK(cuGraphDestroy(graph));
+  OK(cuMemFree_v2(p));
+  OK(cuStreamDestroy_v2(stream));
+  OK(cuStreamDestroy_v2(second));
+}
+
+TEST_F(Streams, ASpoiledCaptureSaysSo) {
+  CUstream stream, second;
+  CUevent event;
+  CUgraph graph = reinterpret_cast<CUgraph>(1);
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  OK(cuStreamCreate(&second, CU_STREAM_NON_BLOCKING));
+  OK(cuEventCreate(&event, 0));
+  FAILS(STREAM_CAPTURE_UNSUPPORTED, cuStreamBeginCapture_v2(nullptr, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  FAILS(ILLEGAL_STATE, cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  FAILS(STREAM_CAPTURE_UNSUPPORTED, cuStreamSynchronize(stream));
+  FAILS(STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(stream, &graph));
+  EXPECT_EQ(nullptr, graph);
+  OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  OK(cuEventRecord(event, stream));
+  OK(cuStreamWaitEvent(second, event, 0));
+  OK(cuLaunchKernel(kernel(), 1, 1, 1, 1, 1, 1, 0, second, nullptr, nullptr));
+  FAILS(STREAM_CAPTURE_UNJOINED, cuStreamEndCapture(stream, &graph));
+  OK(cuStreamDestroy_v2(stream));
+  OK(cuStreamDestroy_v2(second));
+}
+
+TEST_F(Streams, GraphAllocationsAreTakenAtLaunch) {
+  CUstream stream;
+  CUgraph graph;
+  CUgraphExec exec;
+  CUdeviceptr p;
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  OK(cuMemAllocAsync(&p, 10 * kMiB, stream));
+  OK(cuMemsetD8Async(p, 1, 10 * kMiB, stream));
+  OK(cuMemFreeAsync(p, stream));
+  OK(cuStreamEndCapture(stream, &graph));
+  EXPECT_EQ(free_at_start_, free_bytes());
+  OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+  EXPECT_EQ(free_at_start_, free_bytes());
+  OK(cuGraphLaunch(exec, stream));
+  OK(cuStreamSynchronize(stream));
+  // Freed in the graph, but kept for the next launch until trimmed.
+  EXPECT_EQ(free_at_start_ - 10 * kMiB, free_bytes());
+  cuuint64_t used = 1, reserved = 0;
+  OK(cuDeviceGetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &used));
+  OK(cuDeviceGetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &reserved));
+  EXPECT_EQ(0u, used);
+  EXPECT_EQ(10 * kMiB, reserved);
+  OK(cuGraphLaunch(exec, stream));
+  EXPECT_EQ(free_at_start_ - 10 * kMiB, free_bytes());
+  OK(cuDeviceGraphMemTrim(0));
+  EXPECT_EQ(free_at_start_, free_bytes());
+  OK(cuGraphExecDestroy(exec));
+  OK(cuGraphDestroy(graph));
+  OK(cuStreamDestroy_v2(stream));
+}
+
+TEST_F(Streams, AnAllocationMayOutliveItsLaunch) {
+  CUgraph graph;
+  CUgraphNode node;
+  CUgraphExec exec;
+  CUDA_MEM_ALLOC_NODE_PARAMS params{};
+  params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  params.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  params.bytesize = 4 * kMiB;
+  OK(cuGraphCreate(&graph, 0));
+  OK(cuGraphAddMemAllocNode(&node, graph, nullptr, 0, &params));
+  CUgraph clone;
+  FAILS(NOT_SUPPORTED, cuGraphClone(&clone, graph));
+  FAILS(NOT_SUPPORTED, cuGraphDestroyNode(node));
+  OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+  CUgraphExec twin;
+  FAILS(NOT_SUPPORTED, cuGraphInstantiateWithFlags(&twin, graph, 0));
+  FAILS(INVALID_VALUE, cuMemsetD8_v2(params.dptr, 1, 1));
+  OK(cuGraphLaunch(exec, nullptr));
+  OK(cuMemsetD8_v2(params.dptr, 1, 4 * kMiB));
+  FAILS(INVALID_VALUE, cuGraphLaunch(exec, nullptr));  // it was not freed since
+  OK(cuMemFree_v2(params.dptr));
+  OK(cuGraphLaunch(exec, nullptr));
+  OK(cuMemFreeAsync(params.dptr, nullptr));
+  OK(cuGraphExecDestroy(exec));
+  OK(cuGraphDestroy(graph));
+  OK(cuDeviceGraphMemTrim(0));
+  EXPECT_EQ(free_at_start_, free_bytes());
+}
+
+TEST_F(Streams, AGraphRunsInDependencyOrder) {
+  CUgraph graph;
+  CUgraphNode first, second, third;
+  CUgraphExec exec;
+  static std::vector<int> order;
+  order.clear();
+  CUDA_HOST_NODE_PARAMS one{[](void *) { order.push_back(1); }, nullptr};
+  CUDA_HOST_NODE_PARAMS two{[](void *) { order.push_back(2); }, nullptr};
+  CUDA_HOST_NODE_PARAMS three{[](void *) { order.push_back(3); }, nullptr};
+  OK(cuGraphCreate(&graph, 0));
+  OK(cuGraphAddHostNode(&third, graph, nullptr, 0, &three));
+  OK(cuGraphAddHostNode(&second, graph, nullptr, 0, &two));
+  OK(cuGraphAddHostNode(&first, graph, nullptr, 0, &one));
+  CUgraphNode from[] = {first, second}, to[] = {second, third};
+  OK(cuGraphAddDependencies(graph, from, to, 2));
+  OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+  OK(cuGraphLaunch(exec, nullptr));
+  OK(cuCtxSynchronize());
+  EXPECT_EQ((std::vector<int>{1, 2, 3}), order);
+  OK(cuGraphExecDestroy(exec));
+  CUgraphNode back[] = {third}, start[] = {first};
+  OK(cuGraphAddDependencies(graph, back, start, 1));
+  FAILS(INVALID_VALUE, cuGraphInstantiateWithFlags(&exec, graph, 0));  // a circle
+  OK(cuGraphDestroy(graph));
+}
+
+}  // namespace
