@@ -1,10 +1,18 @@
-// Waiting for a writer that is nearly always done at once: five pauses, then sleeps of 1, 10 and 100 us.
 #pragma once
 
 #include <time.h>
 
 namespace vgpu {
 
+inline void cpu_pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Waiting for a writer that is nearly always done at once: five pauses, then sleeps of 1, 10 and 100 us.
 class Backoff {
  public:
   static constexpr unsigned kPauses = 5;
@@ -12,11 +20,7 @@ class Backoff {
 
   void wait() {
     if (tries_++ < kPauses) {
-#if defined(__x86_64__)
-      __builtin_ia32_pause();
-#elif defined(__aarch64__)
-      asm volatile("yield");
-#endif
+      cpu_pause();
       return;
     }
     const timespec pause = {0, sleep_ns_};
