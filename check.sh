@@ -249,7 +249,7 @@ stage_mutants() {
 # hold all that git tracks. A plain `make distcheck` runs its tests as well.
 stage_dist() {
   configure_in "$build_dir" --enable-werror || return
-  parallel_make -C "$build_dir" distcheck TESTS= check_PROGRAMS= check_LIBRARIES= || return
+  parallel_make -C "$build_dir" distcheck TESTS= check_PROGRAMS= check_LIBRARIES= check_DATA= || return
   have git && git -c safe.directory='*' rev-parse --git-dir >/dev/null 2>&1 || return 0
   local archive forgotten
   archive=$(make -s -C "$build_dir" --no-print-directory print-archive) || return

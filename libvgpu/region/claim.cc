@@ -15,7 +15,7 @@ bool claim_one(const Usage &usage, TokenTaker &taker, unsigned slot, OwnerWord o
   const TokenResult token = taker.take(slot);
   if (token == TokenResult::busy) return false;  // another attacher is ahead of us
   VGPU_STEP(attach_token_taken);
-  void *page = token == TokenResult::taken ? taker.keep() : nullptr;
+  void *page = token == TokenResult::taken ? taker.keep() : nullptr;  // stays mapped until the process ends
   owner.locked = page != nullptr ? 1 : 0;
   owner.gen = OwnerWord::Gen::get(word);
   // Acquire: pairs with the reclaimer that emptied the lanes. Release: sweepers see our token taken.
@@ -30,7 +30,6 @@ bool claim_one(const Usage &usage, TokenTaker &taker, unsigned slot, OwnerWord o
   usage.claim_hint().store(slot + 1, std::memory_order_relaxed);
   claim->slot = slot;
   claim->owner = owner.pack();
-  claim->token = page;
   return true;
 }
 

@@ -10,7 +10,6 @@ struct Claim {
   unsigned slot = kRootSlot;
   std::uint64_t owner = 0;
   std::uint64_t start_time = 0;
-  void *token = nullptr;  // null: the rank has to do without
 };
 
 // Cleans up after this process as it was before exec, then takes a free slot; sweeps if there is none.

@@ -66,12 +66,9 @@ struct Rank::Process {
   std::atomic<std::uint64_t> owner;  // our owner word; 0: detached. Written under `mutex`, read by every operation
   unsigned slot;                     // written before `owner`
   Fault trouble;                     // under `mutex`
-  void *token;                       // under `mutex`; mapped until the process ends
   std::uint64_t tried_ms;            // under `mutex`; when it last looked for a slot
   InfoValues info;                   // under `mutex`; the shared block is a copy of it
   Device devices[kMaxDevices];
-
-  static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 };
 
 template <typename Update>
@@ -111,7 +108,6 @@ Rank::Process *Rank::attach_now() {
   process_->trouble = claim.fault;
   if (claim.fault != Fault::none) return nullptr;
   process_->slot = claim.slot;
-  process_->token = claim.token;
   process_->info = {};
   process_->info.start_time = claim.start_time;
   write_info(region_->usage().info(claim.slot), process_->info);

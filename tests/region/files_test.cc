@@ -402,8 +402,9 @@ TEST_F(FilesTest, RelativePathsAreRefused) {
 
 TEST_F(FilesTest, OnlyRootMakesRegionsForOthers) {
   if (is_root()) GTEST_SKIP() << "root may";
-  RegionSpec spec = make_spec(make_devices(1, kMiB));
-  spec.uid = kOtherUser;
+  const std::vector<DeviceSpec> devices = make_devices(1, kMiB);
+  RegionSpec spec = make_spec(devices);
+  spec.uid = geteuid() + 1;
   EXPECT_EQ(Region::create(directory_.path().c_str(), "8", spec).fault, Fault::invalid);
 }
 

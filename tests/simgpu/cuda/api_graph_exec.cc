@@ -177,7 +177,7 @@ CUresult cuGraphExecDestroy(CUgraphExec handle) {
 }
 
 CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *error, CUgraphExecUpdateResult *outcome) {
-  bool topology;
+  bool topology = false;
   CUresult result = update(exec, graph, &topology);
   if (error != nullptr) *error = nullptr;
   if (outcome != nullptr)
