@@ -2,6 +2,7 @@
 #   need PROGRAM PACKAGE     skips unless the program is there
 #   node [LEVEL]             starts a node of the test's own and puts this shell on it; LEVEL is 13.0 (default) or 535
 #   hold_context DEVICE      a client with a context and 100 MiB on the device until the test ends; its PID is in $holder
+#   nothing_held             succeeds once no process holds device memory; the node takes a moment to take it back
 #   expect WHAT COMMAND...   the test fails, with the output of everything before, unless the command succeeds
 set -u
 clients=$(cd "$(dirname "$0")" && pwd)
@@ -46,6 +47,15 @@ hold_context() {
   until [ "$(grep -c '^0' "$scratch/answers")" = 2 ]; do
     tries=$((tries + 1))
     [ $tries -lt 100 ] || { echo "the holding client does not answer"; exit 1; }
+    sleep 0.1
+  done
+}
+
+nothing_held() {
+  tries=0
+  while [ -n "$("$SIMGPU_BUILD/simgpu-ctl" usage)" ]; do
+    tries=$((tries + 1))
+    [ $tries -lt 100 ] || { "$SIMGPU_BUILD/simgpu-ctl" usage; return 1; }
     sleep 0.1
   done
 }

@@ -15,4 +15,4 @@ for program in none shared; do
     expect "$program, $sample" timeout 60 "$scratch/$program" $sample
   done
 done
-expect "all memory is back" sh -c "sleep 0.3; [ -z \"\$('$SIMGPU_BUILD/simgpu-ctl' usage)\" ]"
+expect "all memory is back" nothing_held

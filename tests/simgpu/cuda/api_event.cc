@@ -13,8 +13,9 @@ CUresult record(CUevent handle, CUstream stream_handle, bool per_thread) {
   Stream *stream = find_stream(driver, context, stream_handle, per_thread);
   if (event == nullptr || stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (event->context->device != stream->context->device && !event->imported) return CUDA_ERROR_INVALID_HANDLE;
-  if (stream->capture != nullptr) return capture_event_record(driver, stream, event);
-  record_event(stream, event);
+  if (CUresult result = forbid_implicit_order(driver, stream)) return result;
+  if (stream->capture != nullptr) return capture_event_record(driver, stream, event->state.get());
+  record_event(stream, event->state);
   return CUDA_SUCCESS;
 }
 
@@ -28,10 +29,11 @@ CUresult elapsed(float *milliseconds, CUevent start_handle, CUevent end_handle) 
   uint64_t times[2];
   int i = 0;
   for (Event *event : {start, end}) {
-    std::lock_guard<std::mutex> guard(event->mutex);
-    if ((event->flags & CU_EVENT_DISABLE_TIMING) != 0 || event->recorded == 0) return CUDA_ERROR_INVALID_HANDLE;
-    if (event->completed < event->recorded) return CUDA_ERROR_NOT_READY;
-    times[i++] = event->time_ns;
+    EventState &state = *event->state;
+    std::lock_guard<std::mutex> guard(state.mutex);
+    if ((event->flags & CU_EVENT_DISABLE_TIMING) != 0 || state.recorded == 0) return CUDA_ERROR_INVALID_HANDLE;
+    if (state.completed < state.recorded) return CUDA_ERROR_NOT_READY;
+    times[i++] = state.time_ns;
   }
   *milliseconds = static_cast<float>(static_cast<double>(static_cast<int64_t>(times[1] - times[0])) / 1e6);
   return CUDA_SUCCESS;
@@ -59,11 +61,7 @@ CUresult cuEventDestroy_v2(CUevent handle) {
   SIMGPU_DRIVER(driver);
   Event *event = valid_event(handle);
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  {
-    // Work that still refers to it must have passed; the handle is the client's no more either way.
-    std::unique_lock<std::mutex> lock(event->mutex);
-    event->changed.wait(lock, [event] { return event->completed >= event->recorded; });
-  }
+  // It need not have happened: queued work that records it or waits for it holds its state.
   DriverLock lock(driver->mutex);
   event->context->events.erase(event);
   event->magic = 0;
@@ -86,20 +84,22 @@ CUresult cuEventQuery(CUevent handle) {
   (void)driver;
   Event *event = valid_event(handle);
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  std::lock_guard<std::mutex> guard(event->mutex);
-  if (event->capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
-  return event->completed >= event->recorded ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  EventState &state = *event->state;
+  std::lock_guard<std::mutex> guard(state.mutex);
+  if (state.capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
+  return state.completed >= state.recorded ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuEventSynchronize(CUevent handle) {
   SIMGPU_DRIVER(driver);
   Event *event = valid_event(handle);
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  std::shared_ptr<EventState> state = event->state;
   {
-    std::unique_lock<std::mutex> lock(event->mutex);
-    if (event->capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
-    uint64_t target = event->recorded;
-    event->changed.wait(lock, [event, target] { return event->completed >= target; });
+    std::unique_lock<std::mutex> lock(state->mutex);
+    if (state->capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
+    uint64_t target = state->recorded;
+    state->changed.wait(lock, [&state, target] { return state->completed >= target; });
   }
   settle_pools(driver);
   return CUDA_SUCCESS;

@@ -153,7 +153,7 @@ CUresult cuGraphAddEventRecordNode(CUgraphNode *node, CUgraph graph, const CUgra
                                    CUevent event) {
   if (valid_event(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   auto fresh = make(CU_GRAPH_NODE_TYPE_EVENT_RECORD);
-  fresh->event = valid_event(event);
+  fresh->event = valid_event(event)->state;
   return add(node, graph, needs, count, std::move(fresh));
 }
 
@@ -161,7 +161,7 @@ CUresult cuGraphAddEventWaitNode(CUgraphNode *node, CUgraph graph, const CUgraph
                                  CUevent event) {
   if (valid_event(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   auto fresh = make(CU_GRAPH_NODE_TYPE_WAIT_EVENT);
-  fresh->event = valid_event(event);
+  fresh->event = valid_event(event)->state;
   return add(node, graph, needs, count, std::move(fresh));
 }
 

@@ -37,7 +37,10 @@ CUresult launch(CUgraphExec handle, CUstream stream_handle, bool per_thread) {
   if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Stream *stream = find_stream(driver, context, stream_handle, per_thread);
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (CUresult result = forbid_implicit_order(driver, stream)) return result;
   if (stream->capture != nullptr) {
+    // As a child graph, which may not hold allocations; their addresses are this instance's.
+    if (holds_allocations(*exec->copy)) return CUDA_ERROR_NOT_SUPPORTED;
     auto node = std::make_unique<GraphNode>();
     node->type = CU_GRAPH_NODE_TYPE_GRAPH;
     node->child = clone_graph(*exec->copy);

@@ -25,7 +25,6 @@ constexpr uint64_t kEventHandleMagic = 0x4349504945565431;
 
 CUresult open_memory(CUdeviceptr *out, CUipcMemHandle handle, unsigned flags) {
   SIMGPU_CONTEXT(driver, context);
-  (void)context;
   if (out == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
   HandleData data;
   memcpy(&data, &handle, sizeof data);
@@ -35,8 +34,10 @@ CUresult open_memory(CUdeviceptr *out, CUipcMemHandle handle, unsigned flags) {
   DriverLock lock(driver->mutex);
   Area *area;
   CUresult result = open_imported_area(driver, data.share_id, &area);
-  if (result == CUDA_SUCCESS) *out = area->base + data.offset;
-  return result == CUDA_ERROR_INVALID_VALUE ? CUDA_ERROR_MAP_FAILED : result;
+  if (result != CUDA_SUCCESS) return result == CUDA_ERROR_INVALID_VALUE ? CUDA_ERROR_MAP_FAILED : result;
+  if (area->context == nullptr) link_area(context, area);  // closed with the context that opened it
+  *out = area->base + data.offset;
+  return CUDA_SUCCESS;
 }
 
 }  // namespace

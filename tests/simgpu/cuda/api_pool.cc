@@ -23,6 +23,7 @@ CUresult allocate(CUdeviceptr *out, size_t bytes, Pool *pool, CUstream handle, b
   if (out == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   Stream *stream = find_stream(driver, context, handle, per_thread);
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (CUresult result = forbid_implicit_order(driver, stream)) return result;
   if (pool == nullptr) pool = stream->context->device->current_pool;
   if (stream->capture != nullptr) {
     auto node = std::make_unique<GraphNode>();
@@ -44,12 +45,15 @@ CUresult free_async(CUdeviceptr address, CUstream handle, bool per_thread) {
   Stream *stream = find_stream(driver, context, handle, per_thread);
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (address == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (CUresult result = forbid_implicit_order(driver, stream)) return result;
   if (stream->capture != nullptr) {
     auto node = std::make_unique<GraphNode>();
     node->type = CU_GRAPH_NODE_TYPE_MEM_FREE;
     node->free_address = address;
     return capture_node(driver, stream, std::move(node));
   }
+  // The default stream may be idle itself and yet have to wait for the others.
+  if (stream->context->busy_streams.load(std::memory_order_acquire) != 0) order_with_default_stream(stream);
   {
     DriverLock lock(driver->mutex);
     Area *area = driver->addresses.find(address);

@@ -49,6 +49,7 @@ CUresult cuStreamDestroy(CUstream handle) { return cuStreamDestroy_v2(handle); }
 
 CUresult cuStreamSynchronize(CUstream handle) {
   STREAM(driver, context, stream, handle);
+  if (CUresult result = forbid_implicit_order(driver, stream)) return result;
   if (stream->capture != nullptr) return forbid_in_capture(driver, stream);
   if (context->busy_streams.load(std::memory_order_acquire) != 0) order_with_default_stream(stream);
   drain(stream);
@@ -59,6 +60,7 @@ CUresult cuStreamSynchronize_ptsz(CUstream handle) { return cuStreamSynchronize(
 
 CUresult cuStreamQuery(CUstream handle) {
   STREAM(driver, context, stream, handle);
+  if (CUresult result = forbid_implicit_order(driver, stream)) return result;
   if (stream->capture != nullptr) return forbid_in_capture(driver, stream);
   int busy = stream->legacy ? context->busy_streams.load() : stream->pending.load();
   return busy == 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
@@ -70,8 +72,9 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int f
   Event *event = valid_event(event_handle);
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (flags > CU_EVENT_WAIT_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
-  if (event->capture != nullptr || stream->capture != nullptr) return capture_event_wait(driver, stream, event);
-  wait_for_event(stream, event);
+  if (event->state->capture != nullptr || stream->capture != nullptr)
+    return capture_event_wait(driver, stream, event->state.get());
+  wait_for_event(stream, event->state);
   return CUDA_SUCCESS;
 }
 CUresult cuStreamWaitEvent_ptsz(CUstream handle, CUevent event, unsigned int flags) {
@@ -81,6 +84,7 @@ CUresult cuStreamWaitEvent_ptsz(CUstream handle, CUevent event, unsigned int fla
 CUresult cuLaunchHostFunc(CUstream handle, CUhostFn fn, void *data) {
   STREAM(driver, context, stream, handle);
   if (fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (CUresult result = forbid_implicit_order(driver, stream)) return result;
   if (stream->capture != nullptr) {
     auto node = std::make_unique<GraphNode>();
     node->type = CU_GRAPH_NODE_TYPE_HOST;
@@ -98,6 +102,7 @@ CUresult cuLaunchHostFunc_ptsz(CUstream handle, CUhostFn fn, void *data) {
 CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback callback, void *data, unsigned int flags) {
   STREAM(driver, context, stream, handle);
   if (callback == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (CUresult result = forbid_implicit_order(driver, stream)) return result;
   if (stream->capture != nullptr) return forbid_in_capture(driver, stream);
   if (context->busy_streams.load(std::memory_order_acquire) != 0) order_with_default_stream(stream);
   enqueue(stream, [handle, callback, data] { callback(handle, CUDA_SUCCESS, data); });

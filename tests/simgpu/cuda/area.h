@@ -32,7 +32,7 @@ struct Area {
   Area *previous = nullptr;    // list of the owning context
   Area *next = nullptr;
 
-  // kSlab: equal pieces of one page. user_size[i] is 0 for a free piece.
+  // kSlab: equal pieces of one page. piece_size[i] is 0 for a free piece.
   uint32_t piece_bytes = 0;
   uint32_t size_class = 0;
   uint32_t pieces_used = 0;
@@ -60,7 +60,8 @@ struct Area {
   CUmemLocation preferred{};
   CUmemLocation last_prefetch{};
   unsigned attach_flags = 0;
-  int imports = 0;  // kImported: how often this process opened it
+  bool detached = false;  // kGraph: its graph is gone, and the address goes when it is freed
+  int imports = 0;        // kImported: how often this process opened it
 };
 
 // One allocation as a client knows it.

@@ -35,6 +35,8 @@ class BlockSource {
  private:
   bool claim_round(uint32_t count, uint32_t word, BlockList *out);
   bool others_claiming() const;
+  bool roll_back(size_t before, uint32_t rollbacks, BlockList *out);
+  void count_taken(uint32_t count);
 
   DeviceState *state_ = nullptr;
   char *bytes_ = nullptr;

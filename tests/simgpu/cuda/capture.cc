@@ -50,7 +50,7 @@ CUresult capture_fill(Driver *driver, Stream *stream, const FillJob &job) {
   return capture_node(driver, stream, std::move(node));
 }
 
-CUresult capture_event_record(Driver *driver, Stream *stream, Event *event) {
+CUresult capture_event_record(Driver *driver, Stream *stream, EventState *event) {
   DriverLock lock(driver->mutex);
   if (CUresult result = state_of(stream)) return result;
   event->capture = stream->capture;
@@ -59,7 +59,7 @@ CUresult capture_event_record(Driver *driver, Stream *stream, Event *event) {
 }
 
 // Waiting for an event that was recorded in a capture makes the waiting stream part of that capture.
-CUresult capture_event_wait(Driver *driver, Stream *stream, Event *event) {
+CUresult capture_event_wait(Driver *driver, Stream *stream, EventState *event) {
   DriverLock lock(driver->mutex);
   if (event->capture == nullptr || event->capture->invalid) return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
   if (stream->capture != nullptr && stream->capture != event->capture) return CUDA_ERROR_STREAM_CAPTURE_MERGE;
@@ -75,6 +75,34 @@ CUresult forbid_in_capture(Driver *driver, Stream *stream) {
   DriverLock lock(driver->mutex);
   if (stream->capture != nullptr) stream->capture->invalid = true;
   return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+CUresult forbid_unsafe_call_slowly(Driver *driver) {
+  CUstreamCaptureMode caller = t_thread.capture_mode;
+  if (caller == CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_SUCCESS;
+  CUresult result = CUDA_SUCCESS;
+  DriverLock lock(driver->mutex);
+  for (Context *context : driver->contexts)
+    for (Stream *stream : context->streams) {
+      Capture *capture = stream->capture.get();
+      if (capture == nullptr || capture->mode == CU_STREAM_CAPTURE_MODE_RELAXED) continue;
+      bool everywhere = capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL && caller == CU_STREAM_CAPTURE_MODE_GLOBAL;
+      if (!everywhere && capture->thread != std::this_thread::get_id()) continue;
+      capture->invalid = true;
+      result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+  return result;
+}
+
+CUresult forbid_implicit_order_slowly(Driver *driver, Stream *legacy) {
+  CUresult result = CUDA_SUCCESS;
+  DriverLock lock(driver->mutex);
+  for (Stream *stream : legacy->context->streams) {
+    if (stream->capture == nullptr || (stream->flags & CU_STREAM_NON_BLOCKING) != 0) continue;
+    stream->capture->invalid = true;
+    result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  }
+  return result;
 }
 
 namespace {

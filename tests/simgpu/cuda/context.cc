@@ -113,9 +113,12 @@ CUresult destroy(CUcontext handle) {
 }  // namespace
 
 CUresult release_primary(Driver *driver, Device *device, bool reset) {
+  if (!reset) {
+    if (device->primary_references == 0) return CUDA_ERROR_INVALID_CONTEXT;
+    if (--device->primary_references > 0) return CUDA_SUCCESS;
+  }
   Context *context = device->primary;
-  if (context == nullptr) return reset ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
-  if (!reset && --context->references > 0) return CUDA_SUCCESS;
+  if (context == nullptr) return CUDA_SUCCESS;  // reset since it was retained
   device->primary = nullptr;
   destroy_context(driver, context);
   return CUDA_SUCCESS;
@@ -217,7 +220,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
     if (result != CUDA_SUCCESS) return result;
     device->primary->api_version = 3020;
   }
-  device->primary->references++;
+  device->primary_references++;
   *pctx = reinterpret_cast<CUcontext>(device->primary);
   return CUDA_SUCCESS;
 }

@@ -32,6 +32,7 @@ CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx) {
 
 CUresult cuCtxSynchronize(void) {
   SIMGPU_CONTEXT(driver, context);
+  if (CUresult result = forbid_unsafe_call(driver)) return result;
   drain_context(driver, context);
   settle_pools(driver);
   return CUDA_SUCCESS;
@@ -43,6 +44,7 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx) {
   Context *context = valid_context(ctx);
   if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (!context->alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  if (CUresult result = forbid_unsafe_call(driver)) return result;
   drain_context(driver, context);
   settle_pools(driver);
   return CUDA_SUCCESS;

@@ -63,6 +63,7 @@ struct Device {
   DeviceSlot *books = nullptr;
   BlockSource blocks;
   Context *primary = nullptr;
+  int primary_references = 0;  // retains not released; a reset leaves them
   unsigned primary_flags = 0;
   Pool *default_pool = nullptr;
   Pool *current_pool = nullptr;
@@ -152,7 +153,7 @@ void free_area(Driver *driver, Area *area);
 void link_area(Context *context, Area *area);
 void unlink_area(Context *context, Area *area);
 void evict_managed(Driver *driver, Device *device);
-bool make_resident(Driver *driver, Area *area, Device *device);
+void make_resident(Driver *driver, Area *area, Device *device);
 
 // Contexts: context.cc
 CUresult create_context(Driver *driver, Device *device, unsigned flags, bool primary, Context **context);

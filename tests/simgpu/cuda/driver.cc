@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <new>
 
 #include "cuda/core.h"
 #include "cuda/pool.h"
@@ -23,6 +24,7 @@ std::mutex g_init_mutex;
 std::atomic<bool> g_forked{false};
 
 void after_fork_in_child() {
+  new (&g_init_mutex) std::mutex;  // another thread of the parent may have held it, and is not here to release it
   if (g_driver.load(std::memory_order_relaxed) == nullptr) return;
   g_driver.store(nullptr, std::memory_order_relaxed);
   g_forked.store(true, std::memory_order_relaxed);
@@ -177,10 +179,11 @@ extern "C" CUresult cuInit(unsigned int flags) {
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
   if (g_driver.load(std::memory_order_acquire) != nullptr) return CUDA_SUCCESS;
   if (g_forked.load(std::memory_order_relaxed)) return CUDA_ERROR_NOT_INITIALIZED;
-  std::lock_guard<std::mutex> guard(g_init_mutex);
-  if (g_driver.load(std::memory_order_acquire) != nullptr) return CUDA_SUCCESS;
+  // Before the mutex is taken for the first time: a fork while it is held must find the handler in place.
   static bool registered = pthread_atfork(nullptr, nullptr, after_fork_in_child) == 0;
   (void)registered;
+  std::lock_guard<std::mutex> guard(g_init_mutex);
+  if (g_driver.load(std::memory_order_acquire) != nullptr) return CUDA_SUCCESS;
   static CUresult failure = CUDA_SUCCESS;
   if (failure != CUDA_SUCCESS) return failure;
   auto *driver = new Driver;  // never deleted: clients call the driver while they exit

@@ -99,6 +99,8 @@ CUresult prepare_alloc_node(Driver *driver, GraphNode *node) {
     return CUDA_ERROR_INVALID_VALUE;
   Device *device = driver->device(properties.location.id);
   if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  // More than the device can ever have; it would also overflow when it is rounded up.
+  if (node->alloc.bytesize > device->blocks.total_bytes()) return CUDA_ERROR_OUT_OF_MEMORY;
   node->area = reserve_graph_area(driver, device, node->alloc.bytesize);
   if (node->area == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   node->alloc.dptr = node->area->base;
@@ -109,7 +111,7 @@ void release_graph(Driver *driver, Graph *graph) {
   if (graph->instances > 0 || !graph->destroyed) return;
   for (auto &node : graph->nodes) {
     if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && graph->owns_areas && node->area != nullptr)
-      delete_graph_area(driver, node->area);
+      detach_graph_area(driver, node->area);
     if (node->child != nullptr) {
       node->child->destroyed = true;
       release_graph(driver, node->child.release());
@@ -178,24 +180,77 @@ CUresult run_node(Driver *driver, Stream *stream, GraphNode *node) {
   }
 }
 
-// Memory that the last launch took and nobody freed since.
-void free_unfreed(Driver *driver, const std::vector<GraphNode *> &ordered) {
-  DriverLock lock(driver->mutex);
+std::vector<Area *> areas_of(const std::vector<GraphNode *> &ordered) {
+  std::vector<Area *> areas;
   for (GraphNode *node : ordered)
-    if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && !node->area->blocks.empty())
-      release_graph_area(driver, node->area);
+    if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && node->enabled) areas.push_back(node->area);
+  return areas;
+}
+
+bool any_backed(const std::vector<Area *> &areas) {
+  return std::any_of(areas.begin(), areas.end(), [](Area *area) { return !area->blocks.empty(); });
+}
+
+void release_backed(const std::vector<Area *> &areas) {
+  for (Area *area : areas)
+    if (!area->blocks.empty()) release_graph_area(area);
+}
+
+// The most that a launch holds at one time, by device. A free makes room for later nodes of the same launch only if it runs
+// when it is submitted, not behind a host function or other work that waits.
+std::map<Device *, uint64_t> peak_of(const std::vector<GraphNode *> &ordered, bool waiting) {
+  std::map<Device *, uint64_t> held, peak;
+  std::map<CUdeviceptr, Area *> live;
+  for (GraphNode *node : ordered) {
+    if (!node->enabled) continue;
+    if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
+      Device *device = node->area->device;
+      live[node->area->base] = node->area;
+      held[device] += node->area->bytes;
+      peak[device] = std::max(peak[device], held[device]);
+    } else if (node->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
+      auto freed = live.find(node->free_address);
+      if (waiting || freed == live.end()) continue;
+      held[freed->second->device] -= freed->second->bytes;
+      live.erase(freed);
+    } else if (node->type == CU_GRAPH_NODE_TYPE_HOST || node->type == CU_GRAPH_NODE_TYPE_WAIT_EVENT ||
+               node->type == CU_GRAPH_NODE_TYPE_GRAPH) {
+      waiting = true;
+    }
+  }
+  return peak;
+}
+
+// All that can be refused is refused before the first node runs, and a refused launch keeps nothing.
+CUresult prepare_launch(Driver *driver, Stream *stream, GraphExec *exec, const std::vector<Area *> &areas) {
+  DriverLock lock(driver->mutex);
+  if ((exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0) release_backed(areas);
+  // An earlier launch's allocation is still there: launching again would leak it.
+  if (any_backed(areas)) return CUDA_ERROR_INVALID_VALUE;
+  auto peak = peak_of(exec->ordered, stream->pending.load(std::memory_order_acquire) != 0);
+  return reserve_graph_memory(driver, peak) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+bool any_backed_now(Driver *driver, const std::vector<Area *> &areas) {
+  DriverLock lock(driver->mutex);
+  return any_backed(areas);
 }
 
 }  // namespace
 
 CUresult launch_graph(Driver *driver, Stream *stream, GraphExec *exec) {
-  if ((exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0) free_unfreed(driver, exec->ordered);
-  for (GraphNode *node : exec->ordered)
-    if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && !node->area->blocks.empty()) {
-      // An earlier launch's allocation is still there: launching again would leak it.
-      return CUDA_ERROR_INVALID_VALUE;
-    }
-  return run_graph(driver, stream, exec->ordered);
+  std::vector<Area *> areas = areas_of(exec->ordered);
+  if (areas.empty()) return run_graph(driver, stream, exec->ordered);
+  // The last launch may have queued its frees behind a host function.
+  if (any_backed_now(driver, areas)) drain(stream);
+  if (CUresult result = prepare_launch(driver, stream, exec, areas)) return result;
+  CUresult result = run_graph(driver, stream, exec->ordered);
+  if (result != CUDA_SUCCESS) {
+    // Another thread's launch took what was reserved.
+    DriverLock lock(driver->mutex);
+    release_backed(areas);
+  }
+  return result;
 }
 
 }  // namespace simgpu

@@ -14,6 +14,7 @@ constexpr uint32_t kExecMagic = 0x45584531;
 
 struct Graph;
 struct Function;
+struct EventState;
 
 struct GraphNode {
   uint32_t magic = kNodeMagic;
@@ -31,7 +32,7 @@ struct GraphNode {
   CUDA_MEMSET_NODE_PARAMS fill_parameters{};
   CUDA_HOST_NODE_PARAMS host{};
   std::unique_ptr<Graph> child;
-  Event *event = nullptr;
+  std::shared_ptr<EventState> event;
   CUDA_MEM_ALLOC_NODE_PARAMS alloc{};
   Area *area = nullptr;  // alloc: the address that is this node's for good
   CUdeviceptr free_address = 0;

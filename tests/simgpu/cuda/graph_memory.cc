@@ -19,6 +19,25 @@ Area *reserve_graph_area(Driver *driver, Device *device, size_t bytes) {
   return area;
 }
 
+bool reserve_graph_memory(Driver *driver, const std::map<Device *, uint64_t> &bytes) {
+  std::vector<std::pair<Device *, BlockList>> taken;
+  for (auto [device, wanted] : bytes) {
+    uint64_t cached = device->graph_memory.cached.size() * kBlockBytes;
+    BlockList blocks;
+    if (wanted > cached && !take_blocks(driver, device, wanted - cached, BlockUse::kGraph, &blocks)) {
+      for (auto &[other, list] : taken) other->blocks.give(list, false);
+      return false;
+    }
+    taken.emplace_back(device, std::move(blocks));
+  }
+  for (auto &[device, list] : taken) {
+    GraphMemory &memory = device->graph_memory;
+    memory.cached.insert(memory.cached.end(), list.begin(), list.end());
+    memory.reserved_high = std::max(memory.reserved_high, memory.reserved_bytes());
+  }
+  return true;
+}
+
 bool back_graph_area(Driver *driver, Area *area) {
   if (!area->blocks.empty()) return true;
   GraphMemory &memory = area->device->graph_memory;
@@ -34,8 +53,7 @@ bool back_graph_area(Driver *driver, Area *area) {
   return true;
 }
 
-CUresult release_graph_area(Driver *, Area *area) {
-  if (area->blocks.empty()) return CUDA_ERROR_INVALID_VALUE;
+void release_graph_area(Area *area) {
   GraphMemory &memory = area->device->graph_memory;
   if (area->touched)
     for (uint32_t block : area->blocks) area->device->blocks.clear(block);
@@ -43,14 +61,28 @@ CUresult release_graph_area(Driver *, Area *area) {
   memory.cached.insert(memory.cached.end(), area->blocks.begin(), area->blocks.end());
   memory.used_bytes -= area->bytes;
   area->blocks.clear();
-  return CUDA_SUCCESS;
 }
 
+namespace {
+
 void delete_graph_area(Driver *driver, Area *area) {
-  if (!area->blocks.empty()) release_graph_area(driver, area);
   driver->addresses.leave(area);
   driver->addresses.release(area->base, area->bytes);
   delete area;
+}
+
+}  // namespace
+
+CUresult free_graph_address(Driver *driver, Area *area, CUdeviceptr address) {
+  if (address != area->base || area->blocks.empty()) return CUDA_ERROR_INVALID_VALUE;
+  release_graph_area(area);
+  if (area->detached) delete_graph_area(driver, area);
+  return CUDA_SUCCESS;
+}
+
+void detach_graph_area(Driver *driver, Area *area) {
+  area->detached = true;
+  if (area->blocks.empty()) delete_graph_area(driver, area);
 }
 
 void trim_graph_memory(Device *device) {

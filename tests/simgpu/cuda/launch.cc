@@ -46,6 +46,7 @@ inline CUresult launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsi
   if (params != nullptr && extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
   Stream *stream = find_stream(driver, context, handle, per_thread);
   if (stream == nullptr || stream->context != function->context) return CUDA_ERROR_INVALID_HANDLE;
+  if (CUresult result = forbid_implicit_order(driver, stream)) return result;
   if (__builtin_expect(stream->capture != nullptr, 0))
     return capture_kernel(driver, stream, f, gx, gy, gz, bx, by, bz, shared, params, extra);
   Context *on = function->context;

@@ -2,6 +2,7 @@
 // of about the same size, and the block goes back with its last piece.
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <bit>
 
 #include "cuda/core.h"
@@ -155,6 +156,7 @@ CUresult allocate_linear(Driver *driver, Context *context, size_t bytes, bool lo
 void free_area(Driver *driver, Area *area) {
   if (area->context != nullptr) unlink_area(area->context, area);
   driver->addresses.leave(area);
+  if (area->kind == AreaKind::kImported) driver->imports.erase(area);
   if (area->kind == AreaKind::kManaged) {
     driver->managed.erase(area);
     if (area->resident_on != nullptr) area->resident_on->blocks.give(area->blocks, false);
@@ -189,28 +191,37 @@ CUresult free_address(Driver *driver, CUdeviceptr address) {
   }
 }
 
-void evict_managed(Driver *driver, Device *device) {
-  for (Area *area : driver->managed) {
-    if (area->resident_on != device) continue;
-    device->blocks.give(area->blocks, false);
-    area->blocks.clear();
-    area->resident_on = nullptr;
-  }
-}
+namespace {
 
-// Moves managed memory to a device. What does not fit stays where it is: managed memory may exceed the device.
-bool make_resident(Driver *driver, Area *area, Device *device) {
-  if (area->resident_on == device) return true;
+void evict(Area *area) {
   if (area->resident_on != nullptr) area->resident_on->blocks.give(area->blocks, false);
   area->blocks.clear();
   area->resident_on = nullptr;
-  auto fits = [&] { return take_blocks(driver, device, area->bytes, BlockUse::kManaged, &area->blocks); };
-  if (!fits()) {
-    evict_managed(driver, device);
-    if (!fits()) return false;
+}
+
+}  // namespace
+
+void evict_managed(Driver *driver, Device *device) {
+  for (Area *area : driver->managed)
+    if (area->resident_on == device) evict(area);
+}
+
+// Moves managed memory to a device. Other managed memory gives way as far as it must; what does not fit even so stays on
+// the host: managed memory may exceed the device.
+void make_resident(Driver *driver, Area *area, Device *device) {
+  if (area->resident_on == device && area->blocks.size() * kBlockBytes == area->bytes) return;
+  evict(area);
+  auto free_bytes = [&] { return device->blocks.free_bytes(*driver->link.node()); };
+  for (Area *other : driver->managed) {
+    if (free_bytes() >= area->bytes) break;
+    if (other->resident_on == device) evict(other);
   }
-  area->resident_on = device;
-  return true;
+  // Another process may take the room between the question and the claim; then less of it is asked for.
+  for (uint64_t bytes = std::min<uint64_t>(area->bytes, free_bytes()); bytes >= kBlockBytes; bytes /= 2) {
+    if (!take_blocks(driver, device, bytes / kBlockBytes * kBlockBytes, BlockUse::kManaged, &area->blocks)) continue;
+    area->resident_on = device;
+    return;
+  }
 }
 
 }  // namespace simgpu

@@ -15,6 +15,7 @@ constexpr size_t kPitchUnit = 512;
 CUresult allocate(CUdeviceptr *dptr, size_t bytes, bool low) {
   SIMGPU_CONTEXT(driver, context);
   if (dptr == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (CUresult result = forbid_unsafe_call(driver)) return result;
   DriverLock lock(driver->mutex);
   return allocate_linear(driver, context, bytes, low, dptr);
 }
@@ -22,6 +23,7 @@ CUresult allocate(CUdeviceptr *dptr, size_t bytes, bool low) {
 CUresult free_memory(CUdeviceptr dptr) {
   SIMGPU_CONTEXT(driver, context);
   if (dptr == 0) return CUDA_SUCCESS;
+  if (CUresult result = forbid_unsafe_call(driver)) return result;
   // Freeing waits for the context's work, as pending work may still use the memory.
   drain_context(driver, context);
   DriverLock lock(driver->mutex);

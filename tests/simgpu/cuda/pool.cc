@@ -97,7 +97,7 @@ CUresult allocate_from_pool(Driver *driver, Pool *pool, size_t bytes, CUdevicept
 CUresult free_to_pool(Driver *driver, CUdeviceptr address, bool asynchronous) {
   Area *extent = driver->addresses.find(address);
   if (extent == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (extent->kind == AreaKind::kGraph) return release_graph_area(driver, extent);
+  if (extent->kind == AreaKind::kGraph) return free_graph_address(driver, extent, address);
   if (extent->kind != AreaKind::kExtent) return CUDA_ERROR_INVALID_VALUE;
   auto used = extent->extent_used.find(address - extent->base);
   if (used == extent->extent_used.end()) return CUDA_ERROR_INVALID_VALUE;

@@ -86,7 +86,6 @@ CUresult open_imported_area(Driver *driver, uint64_t id, Area **out) {
 
 CUresult close_imported_area(Driver *driver, Area *area) {
   if (--area->imports > 0) return CUDA_SUCCESS;
-  driver->imports.erase(area);
   free_area(driver, area);
   return CUDA_SUCCESS;
 }

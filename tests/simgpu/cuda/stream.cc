@@ -117,7 +117,7 @@ Event *valid_event(CUevent handle) {
   return event != nullptr && event->magic == kEventMagic ? event : nullptr;
 }
 
-void record_event(Stream *stream, Event *event) {
+void record_event(Stream *stream, const std::shared_ptr<EventState> &event) {
   {
     std::lock_guard<std::mutex> guard(event->mutex);
     event->recorded++;
@@ -131,7 +131,7 @@ void record_event(Stream *stream, Event *event) {
   });
 }
 
-void wait_for_event(Stream *stream, Event *event) {
+void wait_for_event(Stream *stream, const std::shared_ptr<EventState> &event) {
   uint64_t target;
   {
     std::lock_guard<std::mutex> guard(event->mutex);
@@ -141,7 +141,7 @@ void wait_for_event(Stream *stream, Event *event) {
   order_with_default_stream(stream);
   enqueue(stream, [event, target] {
     std::unique_lock<std::mutex> lock(event->mutex);
-    event->changed.wait(lock, [event, target] { return event->completed >= target; });
+    event->changed.wait(lock, [&event, target] { return event->completed >= target; });
   });
 }
 

@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <thread>
 
 #include "cuda/core.h"
 
@@ -26,7 +27,15 @@ struct Capture {
   uint64_t id = 0;
   bool invalid = false;
   bool owns_graph = true;
+  std::thread::id thread = std::this_thread::get_id();  // which began it
   std::set<Stream *> joined;
+
+  // How many there are, ended ones that events still refer to included: calls need not look for captures at 0.
+  static inline std::atomic<int> count{0};
+  Capture() { count++; }
+  ~Capture() { count--; }
+  Capture(const Capture &) = delete;
+  Capture &operator=(const Capture &) = delete;
 };
 
 struct Stream {
@@ -48,11 +57,8 @@ struct Stream {
   bool closing = false;
 };
 
-struct Event {
-  uint32_t magic = kEventMagic;
-  Context *context = nullptr;
-  unsigned flags = 0;
-  bool imported = false;
+// How far an event is. Queued work and graph nodes share it, so that the event itself can be destroyed at any time.
+struct EventState {
   std::mutex mutex;
   std::condition_variable changed;
   uint64_t recorded = 0;             // number of records submitted
@@ -60,6 +66,14 @@ struct Event {
   uint64_t time_ns = 0;              // when the last one was
   std::shared_ptr<Capture> capture;  // recorded in a capture, not for real
   std::vector<GraphNode *> capture_tail;
+};
+
+struct Event {
+  uint32_t magic = kEventMagic;
+  Context *context = nullptr;
+  unsigned flags = 0;
+  bool imported = false;
+  const std::shared_ptr<EventState> state = std::make_shared<EventState>();
 };
 
 // The stream a handle means; `per_thread` is how the _ptsz entry points read a null handle. Null when it is not a stream.
@@ -74,8 +88,23 @@ void drain_context(Driver *driver, Context *context);
 void close_stream(Stream *stream);
 Stream *make_stream(Driver *driver, Context *context, unsigned flags, int priority);
 Event *valid_event(CUevent handle);
-void record_event(Stream *stream, Event *event);
-void wait_for_event(Stream *stream, Event *event);
+void record_event(Stream *stream, const std::shared_ptr<EventState> &event);
+void wait_for_event(Stream *stream, const std::shared_ptr<EventState> &event);
+
+// A call that a capture does not allow spoils the capture and fails. Without a capture both cost one load.
+CUresult forbid_unsafe_call_slowly(Driver *driver);
+CUresult forbid_implicit_order_slowly(Driver *driver, Stream *stream);
+// For calls that may order themselves with captured work: allocating, freeing, synchronising the context.
+inline CUresult forbid_unsafe_call(Driver *driver) {
+  return __builtin_expect(Capture::count.load(std::memory_order_acquire) != 0, 0) ? forbid_unsafe_call_slowly(driver)
+                                                                                  : CUDA_SUCCESS;
+}
+// For work on the default stream, which would have to wait for the streams that are being captured.
+inline CUresult forbid_implicit_order(Driver *driver, Stream *stream) {
+  return __builtin_expect(Capture::count.load(std::memory_order_acquire) != 0, 0) && stream->legacy
+             ? forbid_implicit_order_slowly(driver, stream)
+             : CUDA_SUCCESS;
+}
 
 // The default stream and the others that did not opt out wait for each other.
 void order_with_default_stream(Stream *stream);

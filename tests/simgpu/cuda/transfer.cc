@@ -82,6 +82,7 @@ CUresult transfer(const CopyJob &job, CUstream handle, bool per_thread, bool wai
   SIMGPU_CONTEXT(driver, context);
   Stream *stream = find_stream(driver, context, handle, per_thread);
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (CUresult result = forbid_implicit_order(driver, stream)) return result;
   // What a capture records may name memory that only the graph's launch will bring.
   if (stream->capture != nullptr) return wait ? forbid_in_capture(driver, stream) : capture_copy(driver, stream, job);
   if (CUresult result = check_job(driver, job)) return result;
@@ -95,6 +96,7 @@ CUresult fill(const FillJob &job, CUstream handle, bool per_thread, bool wait) {
   SIMGPU_CONTEXT(driver, context);
   Stream *stream = find_stream(driver, context, handle, per_thread);
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (CUresult result = forbid_implicit_order(driver, stream)) return result;
   if (stream->capture != nullptr) return wait ? forbid_in_capture(driver, stream) : capture_fill(driver, stream, job);
   if (CUresult result = check_fill(driver, job)) return result;
   Device *device = context->device;

@@ -63,11 +63,7 @@ int Server::import(const Client &client, Message *message, std::vector<uint32_t>
   Shares::Share *share = shares_->find(message->id);
   if (share == nullptr) return ENOENT;
   share->holders.insert(client.slot);
-  if (share->owner == 0) {
-    // Only descriptors kept it until now: from here on this client is who holds it.
-    share->holders.insert(client.slot);
-    shares_->drop(message->id, client.slot);
-  }
+  shares_->settle(message->id);  // if only descriptors kept it until now, it becomes this client's
   message->device = share->device;
   message->bytes = share->bytes;
   message->extra = share->extra;

@@ -53,8 +53,24 @@ void watch(int poll, int fd) {
 
 }  // namespace
 
-bool Server::start(const std::string &directory, const NodeConfig &config) {
+// The clients' own lock does not do: it goes with the client that holds it, which may be killed while we start.
+int Server::claim(const std::string &directory) {
   directory_ = directory;
+  claim_ = open((directory + "/kernel.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (claim_ < 0) return errno;
+  (void)!fchmod(claim_, 0666);
+  return flock(claim_, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+}
+
+// False when somebody removed the node's directory: what is there now under its name belongs to another node.
+bool Server::claim_holds() const {
+  struct stat ours {
+  }, there{};
+  return fstat(claim_, &ours) == 0 && stat((directory_ + "/kernel.lock").c_str(), &there) == 0 &&
+         ours.st_dev == there.st_dev && ours.st_ino == there.st_ino;
+}
+
+bool Server::start(const NodeConfig &config) {
   config_ = config;
   int fd;
   node_ = static_cast<NodeState *>(make_memory("simgpu-node", sizeof(NodeState), &fd));
@@ -74,14 +90,14 @@ bool Server::start(const std::string &directory, const NodeConfig &config) {
     if (!make_device(i, config.devices[i], config.broken[i])) return false;
   shares_ = std::make_unique<Shares>(devices_, bytes_);
 
-  SocketAddress address(directory, "kernel.sock");
-  unlink((directory + "/kernel.sock").c_str());
+  SocketAddress address(directory_, "kernel.sock");
+  unlink((directory_ + "/kernel.sock").c_str());
   listen_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   mode_t old_mask = umask(0);
   bool bound = bind(listen_, reinterpret_cast<const sockaddr *>(&address.address()), sizeof(sockaddr_un)) == 0;
   umask(old_mask);
   if (!bound || listen(listen_, 1024) != 0) {
-    fprintf(stderr, "simgpu: %s/kernel.sock: %s\n", directory.c_str(), strerror(errno));
+    fprintf(stderr, "simgpu: %s/kernel.sock: %s\n", directory_.c_str(), strerror(errno));
     return false;
   }
   poll_ = epoll_create1(EPOLL_CLOEXEC);
@@ -134,19 +150,22 @@ bool Server::try_to_end() {
     close(lock);
     return false;
   }
-  unlink((directory_ + "/kernel.sock").c_str());
+  bool ours = claim_holds();
+  if (ours) unlink((directory_ + "/kernel.sock").c_str());
   accept_client();
   if (clients_.empty()) return true;  // the lock goes with us
   // Somebody got in at the last moment: stay for him and for whoever asks under the name again.
   SocketAddress address(directory_, "kernel.sock");
   int again = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (bind(again, reinterpret_cast<const sockaddr *>(&address.address()), sizeof(sockaddr_un)) == 0 &&
+  if (ours && bind(again, reinterpret_cast<const sockaddr *>(&address.address()), sizeof(sockaddr_un)) == 0 &&
       listen(again, 1024) == 0) {
     (void)!chmod((directory_ + "/kernel.sock").c_str(), 0777);
     epoll_ctl(poll_, EPOLL_CTL_DEL, listen_, nullptr);
     close(listen_);
     listen_ = again;
     watch(poll_, listen_);
+  } else {
+    close(again);
   }
   if (lock >= 0) close(lock);
   return false;
@@ -209,6 +228,7 @@ void Server::reclaim(uint32_t slot) {
     books.claiming.store(0);
     books.contexts.store(0);
     books.visible_at_ns.store(0);
+    books.holds_visibly_at_ns.store(0);
     books.launches.store(0);
     books.busy_ns.store(0);
   }

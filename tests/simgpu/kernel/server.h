@@ -15,8 +15,11 @@ namespace simgpu {
 
 class Server {
  public:
+  // Makes this process, or the child it forks, the only kernel process of the node as long as it lives. Returns 0, or
+  // EWOULDBLOCK when another process is, or an errno.
+  int claim(const std::string &directory);
   // Makes all shared memory and the listening socket. Returns false after saying why on stderr.
-  bool start(const std::string &directory, const NodeConfig &config);
+  bool start(const NodeConfig &config);
   // Serves until nobody has been connected for the idle time.
   void run();
 
@@ -39,9 +42,11 @@ class Server {
   int import(const Client &client, Message *message, std::vector<uint32_t> *blocks, int fd);
   int set_limit(int fd, const Message &message);
   bool try_to_end();
+  bool claim_holds() const;
 
   std::string directory_;
   NodeConfig config_;
+  int claim_ = -1;  // the locked kernel.lock
   int listen_ = -1;
   int poll_ = -1;
   NodeState *node_ = nullptr;

@@ -32,10 +32,10 @@ class Shares {
   void descriptor_closed(uint64_t id);
   // Takes the dead slot out of all objects. Afterwards no owner word of a surviving object names it.
   void process_gone(uint32_t slot);
-
- private:
+  // Puts the books right after a change of who holds the object `id`, which must exist.
   void settle(uint64_t id);
 
+ private:
   std::vector<DeviceState *> devices_;
   std::vector<char *> bytes_;
   std::map<uint64_t, Share> shares_;

@@ -12,7 +12,7 @@
 namespace simgpu {
 
 constexpr uint32_t kMagic = 0x53475055;  // "SGPU"
-constexpr uint32_t kLayoutVersion = 1;
+constexpr uint32_t kLayoutVersion = 2;
 constexpr unsigned kMaxDevices = 16;
 constexpr unsigned kMaxProcesses = 1024;
 constexpr unsigned kMaxMemoryLimits = 64;
@@ -45,6 +45,8 @@ struct alignas(64) DeviceSlot {
   std::atomic<uint32_t> contexts;
   std::atomic<uint32_t> claiming;       // 1 while an allocation is between its first and last block
   std::atomic<uint64_t> visible_at_ns;  // CLOCK_MONOTONIC; 0 while there is no context
+  // When the blocks it holds make it visible, with a context or without: pools and handles outlive contexts.
+  std::atomic<uint64_t> holds_visibly_at_ns;
   std::atomic<uint64_t> launches;
   std::atomic<uint64_t> busy_ns;
 };
@@ -57,6 +59,7 @@ struct DeviceState {
   uint32_t block_count;
   DeviceFacts facts;
   alignas(64) std::atomic<uint32_t> broken;
+  std::atomic<uint32_t> rollbacks;  // failed claims that gave blocks back
   DeviceSlot slots[kMaxProcesses];
   std::atomic<uint32_t> *owners() { return reinterpret_cast<std::atomic<uint32_t> *>(this + 1); }
 };

@@ -104,8 +104,10 @@ std::string node_directory() {
 
 int NodeLink::connect(bool is_cuda, std::string *error) {
   std::string directory = node_directory();
-  // A node that ends in the very moment we connect answers nothing; the next round starts a fresh one.
-  for (int round = 0; round < 20; round++) {
+  // A node that ends in the very moment we connect answers nothing; the next round starts a fresh one. One that another
+  // client started, and was killed before it listened, is waited for.
+  for (int round = 0; round < 400; round++) {
+    if (round > 0) usleep(25000);
     socket_ = try_connect(directory);
     if (socket_ < 0) {
       int lock = open((directory + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);

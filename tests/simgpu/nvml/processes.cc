@@ -1,4 +1,4 @@
-// Who uses a device: processes with a context on it, by the PID the host knows them by, once they are visible.
+// Who uses a device: processes with a context or memory on it, by the PID the host knows them by, once visible.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +15,15 @@ struct Entry {
   unsigned long long bytes;
 };
 
+// Memory that is held is somebody's, also when his last context has gone.
+bool is_visible(const DeviceSlot &books, uint64_t now) {
+  if (books.held_blocks.load(std::memory_order_acquire) != 0 &&
+      books.holds_visibly_at_ns.load(std::memory_order_relaxed) <= now)
+    return true;
+  uint64_t since = books.visible_at_ns.load(std::memory_order_relaxed);
+  return books.contexts.load(std::memory_order_relaxed) != 0 && since != 0 && since <= now;
+}
+
 std::vector<Entry> visible(Session *session, DeviceState *state) {
   std::vector<Entry> out;
   uint64_t now = monotonic_now_ns();
@@ -23,8 +32,7 @@ std::vector<Entry> visible(Session *session, DeviceState *state) {
   for (uint32_t i = 1; i < end && i < kMaxProcesses; i++) {
     if (node->slots[i].alive.load(std::memory_order_acquire) == 0) continue;
     const DeviceSlot &books = state->slots[i];
-    uint64_t since = books.visible_at_ns.load(std::memory_order_relaxed);
-    if (since == 0 || since > now || books.contexts.load(std::memory_order_relaxed) == 0) continue;
+    if (!is_visible(books, now)) continue;
     out.push_back({static_cast<unsigned>(node->slots[i].host_pid),
                    books.held_blocks.load(std::memory_order_relaxed) * kBlockBytes});
   }

@@ -53,7 +53,8 @@ nvmlReturn_t Session::close() {
   return NVML_SUCCESS;
 }
 
-// Handles point into our own small table, so that any other pointer can be told from one.
+// A handle is the address of the device's shared state in this process. Clients pass anything, so find_device compares
+// it with those we gave out and never follows it.
 nvmlDevice_t to_handle(DeviceState *state) { return reinterpret_cast<nvmlDevice_t>(state); }
 
 DeviceState *find_device(Session *session, nvmlDevice_t handle) {

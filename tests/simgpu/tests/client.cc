@@ -4,6 +4,7 @@
 //   create N | map H N | release H                    listen PATH | sendhandle PATH H | recvhandle
 //   poolnew | poolalloc POOL N | sendpool PATH POOL | recvpool
 //   exportptr P | importptr POOL HEX                  info | module | fork | forkcheck | devices | exec | pid | storm N
+//   flood N                  repeat N TIMES
 #include <cuda.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -11,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <iostream>
@@ -285,6 +287,30 @@ CUresult run(std::istringstream &in, std::ostringstream &out) {
     int status = 0;
     waitpid(child, &status, 0);
     out << ' ' << (WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
+    return CUDA_SUCCESS;
+  }
+  if (verb == "flood") {
+    // Asks for what it cannot have, again and again, until it is killed.
+    in >> n;
+    std::cout << "0" << std::endl;
+    for (CUdeviceptr address;;)
+      if (cuMemAlloc_v2(&address, n) == CUDA_SUCCESS) cuMemFree_v2(address);
+  }
+  if (verb == "repeat") {
+    // Allocates and frees; answers how often it was refused at once, that is before the 50 ms that the driver waits for
+    // somebody who is half-way: on a loaded machine such a one may well be off its processor for that long.
+    unsigned times = 0, failed = 0;
+    in >> n >> times;
+    for (unsigned i = 0; i < times; i++) {
+      CUdeviceptr address;
+      auto start = std::chrono::steady_clock::now();
+      if (cuMemAlloc_v2(&address, n) == CUDA_SUCCESS)
+        cuMemFree_v2(address);
+      else if (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(45))
+        failed++;
+      usleep(300 + i % 16 * 50);  // lets the others get into their stride again
+    }
+    out << ' ' << failed;
     return CUDA_SUCCESS;
   }
   if (verb == "storm") {

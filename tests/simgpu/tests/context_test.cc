@@ -131,6 +131,40 @@ TEST_F(Contexts, ResetDropsEverything) {
   EXPECT_EQ(0u, held_bytes(0, getpid()));
   FAILS(CONTEXT_IS_DESTROYED, cuMemFree_v2(p));
   OK(cuCtxSetCurrent(nullptr));
+  // A reset is not a release: both references are still there.
+  OK(cuDevicePrimaryCtxRetain(&context, 0));
+  EXPECT_EQ(kContextBytes, held_bytes(0, getpid()));
+  OK(cuDevicePrimaryCtxRelease_v2(0));
+  OK(cuDevicePrimaryCtxRelease_v2(0));
+  EXPECT_EQ(kContextBytes, held_bytes(0, getpid()));
+  OK(cuDevicePrimaryCtxReset_v2(0));
+  OK(cuDevicePrimaryCtxRelease_v2(0));
+  FAILS(INVALID_CONTEXT, cuDevicePrimaryCtxRelease_v2(0));
+}
+
+TEST_F(Contexts, OpenedHandlesGoWithTheContext) {
+  Client owner;
+  owner.must("init");
+  owner.must("ctx 0");
+  std::string address = owner.must("alloc " + std::to_string(8 * kMiB));
+  std::string text = owner.must("ipcget " + address);
+  CUipcMemHandle handle{};
+  for (size_t i = 0; i < sizeof handle; i++)
+    handle.reserved[i] = static_cast<char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
+  CUcontext context;
+  CUdeviceptr p, again;
+  OK(cuCtxCreate_v2(&context, 0, 0));
+  OK(cuIpcOpenMemHandle_v2(&p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+  OK(cuCtxDestroy_v2(context));
+  // Nobody but its maker holds it now: it goes with him.
+  owner.must("free " + address);
+  EXPECT_EQ(kContextBytes, held_bytes(0));
+  owner.kill_now();
+  EXPECT_TRUE(eventually([] { return held_bytes(0) == 0; }));
+  OK(cuCtxCreate_v2(&context, 0, 0));
+  FAILS(MAP_FAILED, cuIpcOpenMemHandle_v2(&again, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+  FAILS(INVALID_VALUE, cuIpcCloseMemHandle(p));
+  OK(cuCtxDestroy_v2(context));
 }
 
 TEST_F(Contexts, TheStackBelongsToTheThread) {

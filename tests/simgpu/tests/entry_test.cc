@@ -1,11 +1,17 @@
 // cuGetProcAddress, symbols, identity, NVML structures and the node's description.
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <nvml.h>
 #include <stdlib.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "node/config.h"
 #include "nvml/memory_limits.h"
@@ -258,6 +264,34 @@ TEST(Description, DefaultsAndOrder) {
       "context = 1GiB # all\ndevice\npci = 0000:81:00.0\ndevice\npci = 0000:41:00.0\nname=X", &second, &error));
   EXPECT_STREQ("X", second.devices[0].name);  // PCI order
   EXPECT_EQ(1ull << 30, second.devices[1].context_bytes);
+}
+
+// One thread is held inside cuInit, by the lock of a node that somebody seems to be starting, while another forks.
+[[noreturn]] void fork_during_init() {
+  std::string usable = getenv("SIMGPU_NODE"), stuck = usable + "/stuck";
+  mkdir(stuck.c_str(), 0755);
+  int lock = open((stuck + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (flock(lock, LOCK_EX) != 0) _exit(98);
+  setenv("SIMGPU_NODE", stuck.c_str(), 1);
+  std::thread([] { cuInit(0); }).detach();
+  usleep(100000);
+  setenv("SIMGPU_NODE", usable.c_str(), 1);
+  pid_t child = fork();
+  if (child == 0) {
+    alarm(5);
+    _exit(cuInit(0));
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  ctl("stop");
+  usleep(100000);
+  std::filesystem::remove_all(usable);
+  _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 99);
+}
+
+TEST(InitDeathTest, AForkDuringInitLeavesTheChildAbleToStart) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";  // runs the program anew: here cuInit was called before
+  EXPECT_EXIT(fork_during_init(), testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

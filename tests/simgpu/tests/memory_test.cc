@@ -203,7 +203,25 @@ TEST_F(Memory, ManagedMemoryMakesRoom) {
   // More than the device has: allowed, as it need not all be there.
   OK(cuMemAllocManaged(&managed, 2 * kDeviceBytes, CU_MEM_ATTACH_GLOBAL));
   OK(cuMemPrefetchAsync(managed, 2 * kDeviceBytes, 0, nullptr));
+  EXPECT_EQ(0u, free_bytes()) << "as much as fits is there, the rest on the host";
+  OK(cuMemAlloc_v2(&p, free_at_start_ / 2));
+  OK(cuMemFree_v2(p));
   OK(cuMemFree_v2(managed));
+  EXPECT_EQ(free_at_start_, free_bytes());
+}
+
+TEST_F(Memory, ManagedMemoryGivesWayAsFarAsItMust) {
+  CUdeviceptr parts[3], large;
+  size_t quarter = free_at_start_ / kBlock / 4 * kBlock;
+  for (CUdeviceptr &part : parts) {
+    OK(cuMemAllocManaged(&part, quarter, CU_MEM_ATTACH_GLOBAL));
+    OK(cuMemPrefetchAsync(part, quarter, 0, nullptr));
+  }
+  OK(cuMemAllocManaged(&large, 2 * quarter, CU_MEM_ATTACH_GLOBAL));
+  OK(cuMemPrefetchAsync(large, 2 * quarter, 0, nullptr));
+  EXPECT_EQ(free_at_start_ - 4 * quarter, free_bytes());
+  for (CUdeviceptr part : parts) OK(cuMemFree_v2(part));
+  OK(cuMemFree_v2(large));
 }
 
 TEST_F(Memory, ArraysAndMipmaps) {

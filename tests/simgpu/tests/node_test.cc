@@ -1,4 +1,7 @@
 // Nodes: what their description and the environment make of them, and how they begin and end.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -35,12 +38,13 @@ class Setting {
 
 std::string directory(const char *name) { return std::string(getenv("SIMGPU_NODE")) + "/" + name; }
 
-size_t host_shared_memory() {
-  std::ifstream file("/proc/meminfo");
+// What a process has touched of the memory it shares; the machine's total is not ours to measure.
+size_t shared_memory_of(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/status");
   std::string word;
   size_t kilobytes = 0;
   while (file >> word)
-    if (word == "Shmem:") file >> kilobytes;
+    if (word == "RssShmem:") file >> kilobytes;
   return kilobytes << 10;
 }
 
@@ -97,12 +101,13 @@ TEST(Nodes, AnEightyGibibyteDeviceNeedsNoSuchHost) {
   Setting config("SIMGPU_CONFIG", "idle_ms=50; memory=80GiB; device");
   Client client;
   client.must("ctx 0");
-  size_t before = host_shared_memory();
+  size_t before = shared_memory_of(client.pid());
   std::string p = client.must("alloc " + std::to_string(70ull << 30));
   client.must("fill " + p + " 0 " + std::to_string(70ull << 30));
   client.must("fill " + p + " 1 1000");
   EXPECT_EQ("1", client.must("peek " + p));
-  EXPECT_LT(host_shared_memory(), before + (256ull << 20));
+  EXPECT_LT(before, shared_memory_of(client.pid())) << "measures nothing";
+  EXPECT_LT(shared_memory_of(client.pid()), before + (64ull << 20));
 }
 
 TEST(Nodes, EndWhenIdleAndBeginAgain) {
@@ -127,6 +132,56 @@ TEST(Nodes, ManyStartOneTogether) {
   for (auto &client : clients) client->tell("ctx 0");
   for (auto &client : clients) EXPECT_EQ("0", client->answer());
   EXPECT_EQ(12 * kContextBytes, held_bytes(0)) << "not all on the same node";
+}
+
+// What a client does that finds no socket because the one that starts the node was killed meanwhile.
+TEST(Nodes, ASecondKernelProcessLeavesTheFirstAlone) {
+  Setting node("SIMGPU_NODE", directory("second"));
+  Client client;
+  client.must("ctx 0");
+  std::string kernel = std::string(getenv("SIMGPU_BUILD")) + "/simgpu-kernel";
+  EXPECT_EQ(0, system(kernel.c_str()));
+  EXPECT_EQ(kContextBytes, held_bytes(0)) << "this is another node";
+}
+
+TEST(Nodes, AKernelProcessThatStartsIsWaitedFor) {
+  Setting node("SIMGPU_NODE", directory("slow"));
+  std::string place = getenv("SIMGPU_NODE");
+  ASSERT_EQ(0, mkdir(place.c_str(), 0777));
+  int lock = open((place + "/kernel.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  ASSERT_EQ(0, flock(lock, LOCK_EX));  // we are the one that starts, and do not get any further
+  Client client;
+  client.tell("ctx 0");
+  usleep(500000);
+  EXPECT_NE(0, access((place + "/kernel.sock").c_str(), F_OK)) << "a second one started";
+  close(lock);
+  EXPECT_EQ("0", client.answer());
+}
+
+TEST(Nodes, MayBeStartedWithoutStandardDescriptors) {
+  int round = 0;
+  for (const char *closed : {"<&-", "2>&-", "<&- 2>&-"}) {
+    Setting node("SIMGPU_NODE", directory(("closed" + std::to_string(round++)).c_str()));
+    EXPECT_NE("", ctl(std::string("devices ") + closed)) << closed;
+    Client client;
+    client.must("ctx 0");
+    std::string p = client.must("alloc 1000");
+    client.must("fill " + p + " 9 1000");
+    EXPECT_EQ("9", client.must("peek " + p)) << closed;
+  }
+}
+
+// One asks for all there is and fails; what it holds for a moment must not make the other fail.
+TEST(Nodes, WhoAsksForTooMuchDoesNotMakeOthersFail) {
+  Setting node("SIMGPU_NODE", directory("flood"));
+  Setting config("SIMGPU_CONFIG", "idle_ms=50; memory=16400MiB; reserved=16MiB; context=64MiB; device");
+  for (int round = 0; round < 3; round++) {
+    Client greedy, modest;
+    greedy.must("ctx 0");
+    modest.must("ctx 0");
+    greedy.must("flood " + std::to_string(16384 * kMiB));
+    EXPECT_EQ("0", modest.must("repeat " + std::to_string(12000 * kMiB) + " 500"));
+  }
 }
 
 TEST(Nodes, AMistakeInTheDescriptionIsToldAndNothingStarts) {

@@ -1,4 +1,4 @@
-// Stream-ordered pools and virtual memory management.
+// Stream-ordered pools, virtual memory management and the memory of graphs.
 #include <unistd.h>
 
 #include "support.h"
@@ -225,6 +225,121 @@ TEST_F(Vmm, HostMemoryIsNotTheDevices) {
   OK(cuMemUnmap(p, kBlock));
   OK(cuMemRelease(handle));
   OK(cuMemAddressFree(p, kBlock));
+}
+
+class GraphMemory : public ContextTest {
+ protected:
+  // Adds an allocation node after `need`, which may be null.
+  static CUresult add_alloc(CUgraph graph, CUgraphNode need, size_t bytes, CUgraphNode *node, CUdeviceptr *address) {
+    CUDA_MEM_ALLOC_NODE_PARAMS params{};
+    params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    params.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    params.bytesize = bytes;
+    CUresult result = cuGraphAddMemAllocNode(node, graph, &need, need != nullptr ? 1 : 0, &params);
+    *address = params.dptr;
+    return result;
+  }
+  void finish(CUgraph graph, CUgraphExec exec) {
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuDeviceGraphMemTrim(0));
+    EXPECT_EQ(free_at_start_, free_bytes());
+  }
+};
+
+TEST_F(GraphMemory, ARefusedLaunchKeepsNothing) {
+  CUgraph graph;
+  CUgraphNode first, second;
+  CUgraphExec exec;
+  CUdeviceptr a, b, other;
+  OK(cuGraphCreate(&graph, 0));
+  OK(add_alloc(graph, nullptr, 100 * kMiB, &first, &a));
+  OK(add_alloc(graph, first, 100 * kMiB, &second, &b));
+  OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+  OK(cuMemAlloc_v2(&other, free_at_start_ - 150 * kMiB));
+  size_t left = free_bytes();
+  FAILS(OUT_OF_MEMORY, cuGraphLaunch(exec, nullptr));
+  EXPECT_EQ(left, free_bytes());
+  FAILS(OUT_OF_MEMORY, cuGraphLaunch(exec, nullptr));
+  OK(cuMemFree_v2(other));
+  OK(cuGraphLaunch(exec, nullptr));
+  OK(cuMemFree_v2(a));
+  OK(cuMemFree_v2(b));
+  finish(graph, exec);
+}
+
+TEST_F(GraphMemory, WhatAGraphFreesServesItsLaterNodes) {
+  CUgraph graph;
+  CUgraphNode first, freed, second;
+  CUgraphExec exec;
+  CUdeviceptr a, b;
+  size_t most = free_at_start_ / kBlock * 2 / 3 * kBlock;
+  OK(cuGraphCreate(&graph, 0));
+  OK(add_alloc(graph, nullptr, most, &first, &a));
+  OK(cuGraphAddMemFreeNode(&freed, graph, &first, 1, a));
+  OK(add_alloc(graph, freed, most, &second, &b));
+  OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+  OK(cuGraphLaunch(exec, nullptr));
+  EXPECT_EQ(free_at_start_ - most, free_bytes());
+  OK(cuMemFree_v2(b));
+  finish(graph, exec);
+}
+
+TEST_F(GraphMemory, AQueuedFreeCountsForTheNextLaunch) {
+  CUgraph graph;
+  CUgraphNode allocated, host, freed;
+  CUgraphExec exec;
+  CUdeviceptr p;
+  CUDA_HOST_NODE_PARAMS pause{[](void *) { usleep(30000); }, nullptr};
+  OK(cuGraphCreate(&graph, 0));
+  OK(add_alloc(graph, nullptr, 10 * kMiB, &allocated, &p));
+  OK(cuGraphAddHostNode(&host, graph, &allocated, 1, &pause));
+  OK(cuGraphAddMemFreeNode(&freed, graph, &host, 1, p));
+  OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+  CUstream stream;
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  OK(cuGraphLaunch(exec, stream));
+  OK(cuGraphLaunch(exec, stream));
+  OK(cuStreamSynchronize(stream));
+  OK(cuStreamDestroy_v2(stream));
+  finish(graph, exec);
+}
+
+TEST_F(GraphMemory, SizesAndAddressesAreChecked) {
+  CUgraph graph;
+  CUgraphNode node;
+  CUgraphExec exec;
+  CUdeviceptr p;
+  OK(cuGraphCreate(&graph, 0));
+  FAILS(OUT_OF_MEMORY, add_alloc(graph, nullptr, SIZE_MAX, &node, &p));
+  FAILS(OUT_OF_MEMORY, add_alloc(graph, nullptr, kDeviceBytes + 1, &node, &p));
+  OK(add_alloc(graph, nullptr, 4 * kMiB, &node, &p));
+  OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+  OK(cuGraphLaunch(exec, nullptr));
+  FAILS(INVALID_VALUE, cuMemFree_v2(p + kBlock));
+  FAILS(INVALID_VALUE, cuMemFreeAsync(p + 512, nullptr));
+  OK(cuMemFree_v2(p));
+  finish(graph, exec);
+}
+
+TEST_F(GraphMemory, AnAllocationOutlivesItsGraph) {
+  CUgraph graph;
+  CUgraphNode node;
+  CUgraphExec exec;
+  CUdeviceptr p;
+  OK(cuGraphCreate(&graph, 0));
+  OK(add_alloc(graph, nullptr, 4 * kMiB, &node, &p));
+  OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+  OK(cuGraphLaunch(exec, nullptr));
+  OK(cuGraphExecDestroy(exec));
+  OK(cuGraphDestroy(graph));
+  OK(cuDeviceGraphMemTrim(0));
+  EXPECT_EQ(free_at_start_ - 4 * kMiB, free_bytes());
+  OK(cuMemsetD8_v2(p, 1, 4 * kMiB));
+  OK(cuMemFree_v2(p));
+  FAILS(INVALID_VALUE, cuMemFree_v2(p));
+  OK(cuDeviceGraphMemTrim(0));
+  EXPECT_EQ(free_at_start_, free_bytes());
 }
 
 }  // namespace

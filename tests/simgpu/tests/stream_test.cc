@@ -66,6 +66,34 @@ TEST_F(Streams, WorkWaitsForWhatIsBeforeIt) {
   OK(cuMemFree_v2(p));
 }
 
+TEST_F(Streams, AnEventCanBeDestroyedWhileWorkRefersToIt) {
+  CUstream recording, waiting;
+  CUevent event, next;
+  Gate first, second;
+  OK(cuStreamCreate(&recording, CU_STREAM_NON_BLOCKING));
+  OK(cuStreamCreate(&waiting, CU_STREAM_NON_BLOCKING));
+  OK(cuEventCreate(&event, 0));
+  OK(cuLaunchHostFunc(recording, Gate::wait, &first));
+  OK(cuLaunchHostFunc(waiting, Gate::wait, &second));
+  OK(cuEventRecord(event, recording));
+  OK(cuStreamWaitEvent(waiting, event, 0));
+  std::thread opener([&first] {
+    usleep(100000);
+    first.open = true;
+  });
+  OK(cuEventDestroy_v2(event));
+  EXPECT_EQ(0, first.passed) << "destroying an event waited for it";
+  opener.join();
+  OK(cuStreamSynchronize(recording));
+  // The next event may lie where the first one was; it has not happened, and nobody waits for it.
+  OK(cuEventCreate(&next, 0));
+  second.open = true;
+  EXPECT_TRUE(eventually([&] { return cuStreamQuery(waiting) == CUDA_SUCCESS; }));
+  OK(cuEventDestroy_v2(next));
+  OK(cuStreamDestroy_v2(recording));
+  OK(cuStreamDestroy_v2(waiting));
+}
+
 TEST_F(Streams, TheDefaultStreamWaitsForBlockingOnes) {
   CUstream blocking;
   Gate gate;
@@ -81,6 +109,24 @@ TEST_F(Streams, TheDefaultStreamWaitsForBlockingOnes) {
   EXPECT_EQ(1, gate.passed);
   opener.join();
   OK(cuMemFree_v2(p));
+  OK(cuStreamDestroy_v2(blocking));
+}
+
+TEST_F(Streams, FreeingOnTheDefaultStreamWaitsToo) {
+  CUstream blocking;
+  CUdeviceptr p;
+  Gate gate;
+  OK(cuMemAllocAsync(&p, kMiB, nullptr));
+  OK(cuStreamCreate(&blocking, 0));
+  OK(cuLaunchHostFunc(blocking, Gate::wait, &gate));
+  std::thread opener([&gate] {
+    usleep(20000);
+    gate.open = true;
+  });
+  OK(cuMemFreeAsync(p, nullptr));
+  EXPECT_EQ(1, gate.passed) << "freed while a stream before it was busy";
+  opener.join();
+  OK(cuCtxSynchronize());  // which gives the pool's memory back
   OK(cuStreamDestroy_v2(blocking));
 }
 
@@ -201,6 +247,48 @@ TEST_F(Streams, ASpoiledCaptureSaysSo) {
   FAILS(STREAM_CAPTURE_UNJOINED, cuStreamEndCapture(stream, &graph));
   OK(cuStreamDestroy_v2(stream));
   OK(cuStreamDestroy_v2(second));
+}
+
+TEST_F(Streams, ACaptureForbidsUnsafeCalls) {
+  CUstream stream;
+  CUgraph graph;
+  CUdeviceptr p;
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  auto spoiled = [&](CUstreamCaptureMode how, auto call) {
+    EXPECT_EQ(CUDA_SUCCESS, cuStreamBeginCapture_v2(stream, how));
+    CUresult result = call();
+    CUresult end = cuStreamEndCapture(stream, &graph);
+    if (end == CUDA_SUCCESS) end = cuGraphDestroy(graph);
+    EXPECT_EQ(result == CUDA_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, end);
+    return result;
+  };
+  auto allocate = [&p] { return cuMemAlloc_v2(&p, 4); };
+  auto elsewhere = [this, &p] {
+    CUresult result = CUDA_ERROR_UNKNOWN;
+    std::thread([&] {
+      cuCtxSetCurrent(context_);
+      result = cuMemAlloc_v2(&p, 4);
+    }).join();
+    return result;
+  };
+  FAILS(STREAM_CAPTURE_UNSUPPORTED, spoiled(CU_STREAM_CAPTURE_MODE_GLOBAL, allocate));
+  FAILS(STREAM_CAPTURE_UNSUPPORTED, spoiled(CU_STREAM_CAPTURE_MODE_GLOBAL, elsewhere));
+  FAILS(STREAM_CAPTURE_UNSUPPORTED, spoiled(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, allocate));
+  FAILS(STREAM_CAPTURE_UNSUPPORTED, spoiled(CU_STREAM_CAPTURE_MODE_GLOBAL, [] { return cuCtxSynchronize(); }));
+  OK(spoiled(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, elsewhere));
+  FAILS(STREAM_CAPTURE_UNSUPPORTED, spoiled(CU_STREAM_CAPTURE_MODE_GLOBAL, [&p] { return cuMemFree_v2(p); }));
+  OK(spoiled(CU_STREAM_CAPTURE_MODE_RELAXED, [&p] { return cuMemFree_v2(p); }));
+  OK(cuThreadExchangeStreamCaptureMode(&mode));
+  OK(spoiled(CU_STREAM_CAPTURE_MODE_GLOBAL, allocate));
+  OK(cuThreadExchangeStreamCaptureMode(&mode));
+  // A stream that does not wait for the default stream does not mind it either; others do.
+  OK(spoiled(CU_STREAM_CAPTURE_MODE_GLOBAL, [&p] { return cuMemsetD8Async(p, 0, 4, nullptr); }));
+  OK(cuStreamDestroy_v2(stream));
+  OK(cuStreamCreate(&stream, CU_STREAM_DEFAULT));
+  FAILS(STREAM_CAPTURE_IMPLICIT, spoiled(CU_STREAM_CAPTURE_MODE_RELAXED, [&p] { return cuMemsetD8_v2(p, 0, 4); }));
+  OK(cuMemFree_v2(p));
+  OK(cuStreamDestroy_v2(stream));
 }
 
 TEST_F(Streams, GraphAllocationsAreTakenAtLaunch) {

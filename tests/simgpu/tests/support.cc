@@ -1,12 +1,14 @@
 #include "support.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -94,8 +96,17 @@ void Client::tell(const std::string &line) {
 std::string Client::answer() {
   std::string text;
   char c;
-  while (read(from_, &c, 1) == 1 && c != '\n') text += c;
-  return text;
+  for (;;) {
+    pollfd waiting{from_, POLLIN, 0};
+    int ready = poll(&waiting, 1, 20000);
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready == 0) {
+      ADD_FAILURE() << "client " << pid_ << " did not answer within 20 s";
+      return "none";
+    }
+    if (read(from_, &c, 1) != 1 || c == '\n') return text;
+    text += c;
+  }
 }
 
 std::string Client::ask(const std::string &line) {
@@ -142,7 +153,7 @@ int main(int argc, char **argv) {
   setenv("SIMGPU_NODE", directory, 1);
   setenv("SIMGPU_CONFIG",
          "context=64MiB; module=2MiB; reserved=16MiB; pool_chunk=32MiB; visibility_ms=80; memory=1040MiB; idle_ms=300;"
-         "device; name=Test GPU A; device; name=Test GPU B; sms=40",
+         "device; name=Test GPU A; device; name=Test GPU B; sms=40; visibility_ms=600000",
          1);
   testing::InitGoogleTest(&argc, argv);
   int result = RUN_ALL_TESTS();

@@ -14,6 +14,7 @@ constexpr size_t kBlock = 2 * kMiB;
 // What the tests' node looks like; kept small so that exhausting it is quick.
 constexpr size_t kDeviceBytes = 1024 * kMiB;
 constexpr size_t kContextBytes = 64 * kMiB;
+// A process with a context is in NVML's lists of device 0 soon, and in those of device 1 never while a test runs.
 
 #define OK(call) ASSERT_EQ(CUDA_SUCCESS, (call))
 #define FAILS(code, call) EXPECT_EQ(CUDA_ERROR_##code, (call))
@@ -42,9 +43,9 @@ class Client {
   // Sends a line and expects "0"; returns the values after it.
   std::string must(const std::string &line);
   void tell(const std::string &line);
-  std::string answer();
-  void kill_now();     // SIGKILL, and waits for the process to be gone
-  void close_input();  // the client ends by itself
+  std::string answer();  // fails the test when there is none within 20 s
+  void kill_now();       // SIGKILL, and waits for the process to be gone
+  void close_input();    // the client ends by itself
   int wait_for_end();
   pid_t pid() const { return pid_; }
 
