@@ -2,7 +2,7 @@
 # Prints the exports that put a shell on the simulated GPU node:  eval "$(tests/simgpu/env.sh)"
 # SIMGPU_BUILD   where the libraries were built (default: beside this script, or build/tests/simgpu of the tree)
 # SIMGPU_LEVEL   which driver to pass for: 13.0 (default) or 535
-# SIMGPU_NODE    the node's directory (default: one per user in /tmp)
+# SIMGPU_NODE    the node's directory (default: /run/simgpu if it exists, else one per user in /tmp)
 here=$(cd "$(dirname "$0")" && pwd)
 level=${SIMGPU_LEVEL:-13.0}
 for candidate in "${SIMGPU_BUILD:-}" "$here" "$here/../../build/tests/simgpu" "$PWD/tests/simgpu" "$PWD/build/tests/simgpu"; do
@@ -16,7 +16,9 @@ if [ -z "${build:-}" ]; then
   echo false
   exit 1
 fi
-node=${SIMGPU_NODE:-/tmp/simgpu-$(id -u)}
+default=/run/simgpu
+[ -e "$default" ] || default=/tmp/simgpu-$(id -u)
+node=${SIMGPU_NODE:-$default}
 printf 'export SIMGPU_BUILD=%s\n' "$build"
 printf 'export SIMGPU_LEVEL=%s\n' "$level"
 printf 'export SIMGPU_NODE=%s\n' "$node"

@@ -38,17 +38,6 @@ std::unique_ptr<GraphNode> make(CUgraphNodeType type) {
   return node;
 }
 
-FillJob fill_of(const CUDA_MEMSET_NODE_PARAMS &p) {
-  FillJob job;
-  job.address = p.dst;
-  job.value = p.value;
-  job.element = p.elementSize;
-  job.width = p.width;
-  job.height = p.height;
-  job.pitch = p.pitch;
-  return job;
-}
-
 CUresult list_nodes(const std::vector<GraphNode *> &from, CUgraphNode *to, size_t *count) {
   if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (to != nullptr)

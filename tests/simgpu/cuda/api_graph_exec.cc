@@ -49,22 +49,6 @@ CUresult launch(CUgraphExec handle, CUstream stream_handle, bool per_thread) {
   return launch_graph(driver, stream, exec);
 }
 
-// Nodes of an instance are found by the order number they have in common with the graph they came from.
-GraphNode *instance_node(GraphExec *exec, CUgraphNode handle) {
-  GraphNode *node = valid_node(handle);
-  if (exec == nullptr || node == nullptr) return nullptr;
-  for (GraphNode *twin : exec->ordered)
-    if (twin->order == node->order && twin->type == node->type) return twin;
-  return nullptr;
-}
-
-bool same_shape(const Graph &a, const Graph &b) {
-  if (a.nodes.size() != b.nodes.size()) return false;
-  for (size_t i = 0; i < a.nodes.size(); i++)
-    if (a.nodes[i]->type != b.nodes[i]->type || a.nodes[i]->needs.size() != b.nodes[i]->needs.size()) return false;
-  return true;
-}
-
 CUresult update(CUgraphExec handle, CUgraph graph_handle, bool *topology_changed) {
   SIMGPU_DRIVER(driver);
   DriverLock lock(driver->mutex);
@@ -80,6 +64,27 @@ CUresult update(CUgraphExec handle, CUgraph graph_handle, bool *topology_changed
   exec->copy = clone_graph(*graph);
   exec->ordered.clear();
   order_nodes(*exec->copy, &exec->ordered);
+  return CUDA_SUCCESS;
+}
+
+// A child that becomes the parent's own may hold allocations; their addresses go with it.
+CUresult move_child(CUgraphNode *out, CUgraph handle, const CUgraphNode *needs, size_t count, CUgraph child_handle) {
+  SIMGPU_DRIVER(driver);
+  DriverLock lock(driver->mutex);
+  Graph *graph = valid_graph(handle);
+  Graph *child = valid_graph(child_handle);
+  if (graph == nullptr || child == nullptr || graph == child || out == nullptr || child->instances > 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  std::vector<GraphNode *> list;
+  for (size_t i = 0; i < count; i++) {
+    GraphNode *need = valid_node(needs[i]);
+    if (need == nullptr || need->graph != graph) return CUDA_ERROR_INVALID_VALUE;
+    list.push_back(need);
+  }
+  auto node = std::make_unique<GraphNode>();
+  node->type = CU_GRAPH_NODE_TYPE_GRAPH;
+  node->child.reset(child);
+  *out = reinterpret_cast<CUgraphNode>(add_node(graph, std::move(node), list));
   return CUDA_SUCCESS;
 }
 
@@ -106,7 +111,9 @@ CUresult add_generic(CUgraphNode *node, CUgraph graph, const CUgraphNode *needs,
       return cuGraphAddHostNode(node, graph, needs, count, &params);
     }
     case CU_GRAPH_NODE_TYPE_GRAPH:
-      return cuGraphAddChildGraphNode(node, graph, needs, count, p->graph.graph);
+      return p->graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE
+                 ? move_child(node, graph, needs, count, p->graph.graph)
+                 : cuGraphAddChildGraphNode(node, graph, needs, count, p->graph.graph);
     case CU_GRAPH_NODE_TYPE_EMPTY:
       return cuGraphAddEmptyNode(node, graph, needs, count);
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
@@ -218,9 +225,11 @@ CUresult cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode handle, unsigned in
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) { return launch(exec, stream, false); }
 CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) { return launch(exec, stream, true); }
 
-// Uploading prepares an instance for launch; here nothing is left to prepare.
-CUresult cuGraphUpload(CUgraphExec exec, CUstream) {
-  return valid_exec(exec) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+CUresult cuGraphUpload(CUgraphExec handle, CUstream) {
+  SIMGPU_CONTEXT(driver, context);
+  (void)context;
+  GraphExec *exec = valid_exec(handle);
+  return exec != nullptr ? upload_graph(driver, exec) : CUDA_ERROR_INVALID_VALUE;
 }
 CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream) { return cuGraphUpload(exec, stream); }
 

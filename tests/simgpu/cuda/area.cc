@@ -20,13 +20,19 @@ CUdeviceptr align_up(CUdeviceptr value, size_t alignment) { return (value + alig
 
 }  // namespace
 
-// The window is reserved, never accessible: no host allocation can get an address that is also a device pointer.
+// The window is reserved, never accessible: no host allocation can get an address that is also a device pointer. Large
+// enough never to run out; where something else has taken the address space (ThreadSanitizer has), less must do.
 bool AddressSpace::start() {
-  void *map = reserve_quietly(nullptr, kWindowBytes + kBlockBytes, 0);
+  constexpr size_t kMost = 8ull << 40, kLeast = 64ull << 30;
+  void *map = nullptr;
+  for (window_bytes_ = 2 * kMost; map == nullptr && window_bytes_ > kLeast;) {
+    window_bytes_ /= 2;
+    map = reserve_quietly(nullptr, window_bytes_ + kBlockBytes, 0);
+  }
   if (map == nullptr) return false;
   base_ = align_up(reinterpret_cast<CUdeviceptr>(map), kBlockBytes);
   next_ = base_;
-  table_ = make_table(kWindowBytes);
+  table_ = make_table(window_bytes_);
   return table_ != nullptr;
 }
 
@@ -64,9 +70,9 @@ CUdeviceptr AddressSpace::reserve(size_t bytes, size_t alignment, bool low) {
     }
   }
   CUdeviceptr &next = low ? low_next_ : next_;
-  CUdeviceptr end = low ? low_base_ + low_bytes_ : base_ + kWindowBytes;
+  CUdeviceptr end = low ? low_base_ + low_bytes_ : base_ + window_bytes_;
   CUdeviceptr address = align_up(next, alignment);
-  if (bytes > kWindowBytes || address + bytes > end) return 0;
+  if (bytes > window_bytes_ || address + bytes > end) return 0;
   next = address + bytes;
   return address;
 }
@@ -74,7 +80,7 @@ CUdeviceptr AddressSpace::reserve(size_t bytes, size_t alignment, bool low) {
 // Honours a wished address only when it lies in the part of the window that was never handed out, which is what a client
 // that computes its own layout from an earlier reservation gets right.
 bool AddressSpace::reserve_at(CUdeviceptr address, size_t bytes) {
-  if (address % kBlockBytes != 0 || address < next_ || address + bytes > base_ + kWindowBytes ||
+  if (address % kBlockBytes != 0 || address < next_ || address + bytes > base_ + window_bytes_ ||
       address + bytes < address)
     return false;
   if (address > next_) release(next_, address - next_);

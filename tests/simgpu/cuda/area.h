@@ -16,8 +16,9 @@ struct Context;
 struct Device;
 struct Pool;
 struct PhysicalHandle;
+struct ExternalMemory;
 
-enum class AreaKind : uint8_t { kLinear, kSlab, kExtent, kArray, kImported, kManaged, kReserved, kGraph };
+enum class AreaKind : uint8_t { kLinear, kSlab, kExtent, kArray, kImported, kManaged, kReserved, kGraph, kExternal };
 
 struct Area {
   AreaKind kind = AreaKind::kLinear;
@@ -62,6 +63,7 @@ struct Area {
   unsigned attach_flags = 0;
   bool detached = false;  // kGraph: its graph is gone, and the address goes when it is freed
   int imports = 0;        // kImported: how often this process opened it
+  ExternalMemory *external = nullptr;
 };
 
 // One allocation as a client knows it.
@@ -82,19 +84,18 @@ class AddressSpace {
   void enter(Area *area);
   void leave(Area *area);
   Area *find(CUdeviceptr address) const {
-    if (address - base_ < kWindowBytes) return table_[(address - base_) / kBlockBytes];
+    if (address - base_ < window_bytes_) return table_[(address - base_) / kBlockBytes];
     if (address - low_base_ < low_bytes_) return low_table_[(address - low_base_) / kBlockBytes];
     return nullptr;
   }
   bool find_allocation(CUdeviceptr address, Allocation *allocation) const;
-
-  static constexpr size_t kWindowBytes = 8ull << 40;
 
  private:
   bool start_low();
   Area **entry(CUdeviceptr address);
 
   CUdeviceptr base_ = 0;
+  size_t window_bytes_ = 0;
   CUdeviceptr next_ = 0;
   Area **table_ = nullptr;
   CUdeviceptr low_base_ = 0;

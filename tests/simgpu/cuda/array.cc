@@ -46,6 +46,10 @@ bool lay_out(const CUDA_ARRAY3D_DESCRIPTOR &description, Array *array) {
   return true;
 }
 
+bool has_no_memory(const CUDA_ARRAY3D_DESCRIPTOR &description) {
+  return (description.Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)) != 0;
+}
+
 CUresult create(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR &description) {
   SIMGPU_CONTEXT(driver, context);
   auto *array = new Array;
@@ -55,8 +59,9 @@ CUresult create(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR &description) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   DriverLock lock(driver->mutex);
-  CUresult result =
-      allocate_area(driver, context, array->bytes(), AreaKind::kArray, BlockUse::kArray, false, &array->area);
+  CUresult result = CUDA_SUCCESS;
+  if (!has_no_memory(description))
+    result = allocate_area(driver, context, array->bytes(), AreaKind::kArray, BlockUse::kArray, false, &array->area);
   if (result != CUDA_SUCCESS) {
     delete array;
     return result;
@@ -110,7 +115,8 @@ CUresult cuArrayDestroy(CUarray handle) {
   DriverLock lock(driver->mutex);
   Array *array = valid_array(handle);
   if (array == nullptr || array->level) return CUDA_ERROR_INVALID_HANDLE;
-  if (array->context->alive) free_area(driver, array->area);
+  drop_pieces(driver, array->pieces);
+  if (array->context->alive && array->area != nullptr) free_area(driver, array->area);
   driver->arrays.erase(array);
   array->magic = 0;
   delete array;
@@ -173,7 +179,8 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DES
   }
   CUresult result = sound ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   DriverLock lock(driver->mutex);
-  if (sound) result = allocate_area(driver, context, total, AreaKind::kArray, BlockUse::kArray, false, &mipmap->area);
+  if (sound && !has_no_memory(*descriptor))
+    result = allocate_area(driver, context, total, AreaKind::kArray, BlockUse::kArray, false, &mipmap->area);
   if (result != CUDA_SUCCESS) {
     for (Array *level : mipmap->levels) delete level;
     delete mipmap;
@@ -200,7 +207,8 @@ CUresult cuMipmappedArrayDestroy(CUmipmappedArray handle) {
   DriverLock lock(driver->mutex);
   auto *mipmap = reinterpret_cast<Mipmap *>(handle);
   if (mipmap == nullptr || mipmap->magic != kMipmapMagic) return CUDA_ERROR_INVALID_HANDLE;
-  if (mipmap->levels[0]->context->alive) free_area(driver, mipmap->area);
+  drop_pieces(driver, mipmap->pieces);
+  if (mipmap->levels[0]->context->alive && mipmap->area != nullptr) free_area(driver, mipmap->area);
   for (Array *level : mipmap->levels) {
     level->magic = 0;
     delete level;

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "cuda/array.h"
 #include "cuda/core.h"
 #include "cuda/module.h"
 #include "cuda/stream.h"
@@ -38,6 +39,7 @@ CUresult create_context(Driver *driver, Device *device, unsigned flags, bool pri
 // Frees all that the context owns. The streams were drained before, without the lock.
 void destroy_context(Driver *driver, Context *context) {
   while (!context->modules.empty()) unload_module(driver, *context->modules.begin());
+  drop_pieces_of(driver, context);
   while (context->areas != nullptr) free_area(driver, context->areas);
   for (auto &by_class : context->partial_slabs)
     for (auto &list : by_class) list = {};

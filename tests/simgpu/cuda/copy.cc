@@ -31,6 +31,7 @@ bool locate(Driver *driver, CUdeviceptr address, bool write, Device *accessor, S
   if (area->kind == AreaKind::kReserved) {
     const Area::Page &page = area->pages[offset / kBlockBytes];
     if (page.handle == nullptr || page.access == CU_MEM_ACCESS_FLAGS_PROT_NONE) return false;
+    if (page.handle->multicast != nullptr) return false;  // kernels alone reach memory through one
     if (write && page.access != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) return false;
     page.handle->touched |= write;
     char *start = page.handle->device != nullptr ? page.handle->device->blocks.at(page.handle->blocks[page.index])

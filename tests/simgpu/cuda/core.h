@@ -20,6 +20,7 @@ struct Module;
 struct Stream;
 struct Event;
 struct Pool;
+struct GreenContext;
 
 constexpr unsigned kSizeClasses = 48;
 constexpr uint32_t kContextMagic = 0x43545831;
@@ -46,6 +47,8 @@ struct Context {
   size_t limits[CU_LIMIT_MAX] = {};
   CUfunc_cache cache_config = CU_FUNC_CACHE_PREFER_NONE;
   CUsharedconfig shared_config = CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE;
+  Context *home = nullptr;  // a green context's face: the primary context, in which its calls really are
+  GreenContext *green = nullptr;
 };
 
 // Memory of graph allocation nodes: what finished graphs gave back stays here for the next launch until it is trimmed.

@@ -153,6 +153,10 @@ CUresult current_context(Driver *driver, Context **context) {
   *context = top_context();
   if (*context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (!(*context)->alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  if ((*context)->home != nullptr) {
+    *context = (*context)->home;
+    if (!(*context)->alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  }
   if ((*context)->device->broken()) return CUDA_ERROR_DEVICE_UNAVAILABLE;
   if (!driver->link.alive()) return CUDA_ERROR_OPERATING_SYSTEM;
   return CUDA_SUCCESS;

@@ -5,11 +5,13 @@
 
 #include "cuda/graph_memory.h"
 #include "cuda/launch.h"
+#include "cuda/user_object.h"
 
 namespace simgpu {
 
 Graph::~Graph() {
   magic = 0;
+  for (auto [object, count] : objects) release_user_object(object, count);
   for (auto &node : nodes) node->magic = 0;
 }
 
@@ -41,6 +43,8 @@ std::unique_ptr<Graph> clone_graph(const Graph &graph) {
   copy->flags = graph.flags;
   copy->next_order = graph.next_order;
   copy->owns_areas = false;
+  copy->objects = graph.objects;
+  for (auto [object, count] : copy->objects) object->references += count;
   std::map<const GraphNode *, GraphNode *> twins;
   for (const auto &node : graph.nodes) {
     auto twin = std::make_unique<GraphNode>();
@@ -91,6 +95,32 @@ bool holds_allocations(const Graph &graph) {
   return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const auto &node) {
     return node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || (node->child != nullptr && holds_allocations(*node->child));
   });
+}
+
+GraphNode *instance_node(GraphExec *exec, CUgraphNode handle) {
+  GraphNode *node = valid_node(handle);
+  if (exec == nullptr || node == nullptr) return nullptr;
+  for (GraphNode *twin : exec->ordered)
+    if (twin->order == node->order && twin->type == node->type) return twin;
+  return nullptr;
+}
+
+bool same_shape(const Graph &a, const Graph &b) {
+  if (a.nodes.size() != b.nodes.size()) return false;
+  for (size_t i = 0; i < a.nodes.size(); i++)
+    if (a.nodes[i]->type != b.nodes[i]->type || a.nodes[i]->needs.size() != b.nodes[i]->needs.size()) return false;
+  return true;
+}
+
+FillJob fill_of(const CUDA_MEMSET_NODE_PARAMS &p) {
+  FillJob job;
+  job.address = p.dst;
+  job.value = p.value;
+  job.element = p.elementSize;
+  job.width = p.width;
+  job.height = p.height;
+  job.pitch = p.pitch;
+  return job;
 }
 
 CUresult prepare_alloc_node(Driver *driver, GraphNode *node) {
@@ -180,9 +210,22 @@ CUresult run_node(Driver *driver, Stream *stream, GraphNode *node) {
   }
 }
 
-std::vector<Area *> areas_of(const std::vector<GraphNode *> &ordered) {
+// All nodes in the order in which they run, those of child graphs in their place.
+std::vector<GraphNode *> flatten(const std::vector<GraphNode *> &ordered) {
+  std::vector<GraphNode *> all;
+  for (GraphNode *node : ordered) {
+    all.push_back(node);
+    if (node->child == nullptr || !node->enabled) continue;
+    std::vector<GraphNode *> inner;
+    order_nodes(*node->child, &inner);
+    for (GraphNode *child : flatten(inner)) all.push_back(child);
+  }
+  return all;
+}
+
+std::vector<Area *> areas_of(const std::vector<GraphNode *> &nodes) {
   std::vector<Area *> areas;
-  for (GraphNode *node : ordered)
+  for (GraphNode *node : nodes)
     if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && node->enabled) areas.push_back(node->area);
   return areas;
 }
@@ -198,10 +241,10 @@ void release_backed(const std::vector<Area *> &areas) {
 
 // The most that a launch holds at one time, by device. A free makes room for later nodes of the same launch only if it runs
 // when it is submitted, not behind a host function or other work that waits.
-std::map<Device *, uint64_t> peak_of(const std::vector<GraphNode *> &ordered, bool waiting) {
+std::map<Device *, uint64_t> peak_of(const std::vector<GraphNode *> &nodes, bool waiting) {
   std::map<Device *, uint64_t> held, peak;
   std::map<CUdeviceptr, Area *> live;
-  for (GraphNode *node : ordered) {
+  for (GraphNode *node : nodes) {
     if (!node->enabled) continue;
     if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
       Device *device = node->area->device;
@@ -213,8 +256,7 @@ std::map<Device *, uint64_t> peak_of(const std::vector<GraphNode *> &ordered, bo
       if (waiting || freed == live.end()) continue;
       held[freed->second->device] -= freed->second->bytes;
       live.erase(freed);
-    } else if (node->type == CU_GRAPH_NODE_TYPE_HOST || node->type == CU_GRAPH_NODE_TYPE_WAIT_EVENT ||
-               node->type == CU_GRAPH_NODE_TYPE_GRAPH) {
+    } else if (node->type == CU_GRAPH_NODE_TYPE_HOST || node->type == CU_GRAPH_NODE_TYPE_WAIT_EVENT) {
       waiting = true;
     }
   }
@@ -227,7 +269,7 @@ CUresult prepare_launch(Driver *driver, Stream *stream, GraphExec *exec, const s
   if ((exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0) release_backed(areas);
   // An earlier launch's allocation is still there: launching again would leak it.
   if (any_backed(areas)) return CUDA_ERROR_INVALID_VALUE;
-  auto peak = peak_of(exec->ordered, stream->pending.load(std::memory_order_acquire) != 0);
+  auto peak = peak_of(flatten(exec->ordered), stream->pending.load(std::memory_order_acquire) != 0);
   return reserve_graph_memory(driver, peak) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -238,8 +280,16 @@ bool any_backed_now(Driver *driver, const std::vector<Area *> &areas) {
 
 }  // namespace
 
+CUresult upload_graph(Driver *driver, GraphExec *exec) {
+  DriverLock lock(driver->mutex);
+  auto nodes = flatten(exec->ordered);
+  // What an earlier launch has not freed yet is there already.
+  if (any_backed(areas_of(nodes))) return CUDA_SUCCESS;
+  return reserve_graph_memory(driver, peak_of(nodes, false)) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 CUresult launch_graph(Driver *driver, Stream *stream, GraphExec *exec) {
-  std::vector<Area *> areas = areas_of(exec->ordered);
+  std::vector<Area *> areas = areas_of(flatten(exec->ordered));
   if (areas.empty()) return run_graph(driver, stream, exec->ordered);
   // The last launch may have queued its frees behind a host function.
   if (any_backed_now(driver, areas)) drain(stream);

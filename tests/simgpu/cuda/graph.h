@@ -15,6 +15,7 @@ constexpr uint32_t kExecMagic = 0x45584531;
 struct Graph;
 struct Function;
 struct EventState;
+struct UserObject;
 
 struct GraphNode {
   uint32_t magic = kNodeMagic;
@@ -46,6 +47,7 @@ struct Graph {
   int instances = 0;  // an instance of a graph with allocations keeps their addresses alive
   bool destroyed = false;
   bool owns_areas = true;  // clones refer to the original's addresses
+  std::map<UserObject *, uint64_t> objects;
 
   Graph() = default;
   Graph(const Graph &) = delete;
@@ -70,10 +72,16 @@ GraphNode *add_node(Graph *graph, std::unique_ptr<GraphNode> node, const std::ve
 std::unique_ptr<Graph> clone_graph(const Graph &graph);
 bool order_nodes(const Graph &graph, std::vector<GraphNode *> *ordered);  // false: the edges form a circle
 bool holds_allocations(const Graph &graph);
+bool same_shape(const Graph &a, const Graph &b);
+// Nodes of an instance are found by the order number they have in common with the graph they came from.
+GraphNode *instance_node(GraphExec *exec, CUgraphNode handle);
+FillJob fill_of(const CUDA_MEMSET_NODE_PARAMS &p);
 // Gives a fresh allocation node its address and fills in alloc.dptr.
 CUresult prepare_alloc_node(Driver *driver, GraphNode *node);
 void release_graph(Driver *driver, Graph *graph);
 
+// Makes sure that a launch finds the memory it needs.
+CUresult upload_graph(Driver *driver, GraphExec *exec);
 CUresult launch_graph(Driver *driver, Stream *stream, GraphExec *exec);
 
 }  // namespace simgpu

@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "cuda/core.h"
+#include "cuda/external.h"
 #include "cuda/pool.h"
 #include "cuda/share.h"
 #include "cuda/vmm.h"
@@ -186,6 +187,8 @@ CUresult free_address(Driver *driver, CUdeviceptr address) {
     case AreaKind::kExtent:
     case AreaKind::kGraph:
       return free_to_pool(driver, address, false);
+    case AreaKind::kExternal:
+      return free_external_buffer(driver, area, address);
     default:
       return CUDA_ERROR_INVALID_VALUE;  // arrays, imports and reservations have calls of their own
   }

@@ -19,6 +19,7 @@ uint64_t row_address(const CopySide &side, size_t y, size_t z) {
 CUresult check_side(Driver *driver, const CopySide &side, const CopyJob &job) {
   if (side.array != nullptr) {
     const Array &array = *side.array;
+    if (array.area == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
     bool fits = side.x_bytes + job.width_bytes <= array.row_bytes && side.y + job.height <= array.rows &&
                 side.z + job.depth <= array.slices;
     return fits ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

@@ -14,7 +14,9 @@ PhysicalHandle *valid_handle(CUmemGenericAllocationHandle handle) {
 
 void settle_handle(Driver *driver, PhysicalHandle *handle) {
   if (handle->references > 0 || handle->mappings > 0) return;
-  if (handle->device == nullptr) {
+  if (handle->multicast != nullptr) {
+    unbind_all(driver, *handle->multicast);
+  } else if (handle->device == nullptr) {
     munmap(handle->host_bytes, handle->bytes);
     close(handle->host_fd);
   } else if (handle->share_id != 0) {
@@ -31,7 +33,7 @@ void unmap_pages(Driver *driver, Area *area, size_t first, size_t count) {
     Area::Page page = area->pages[i];
     area->pages[i] = Area::Page{};
     if (page.mapping == 0) continue;
-    if (page.handle->device == nullptr)
+    if (page.handle->host_bytes != nullptr)
       mmap(reinterpret_cast<void *>(area->base + i * kBlockBytes), page.mapping * kBlockBytes, PROT_NONE,
            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     page.handle->mappings--;
@@ -164,7 +166,7 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
   size_t count = size / kBlockBytes;
   for (size_t i = first; i < first + count; i++)
     if (area->pages[i].handle != nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (physical->device == nullptr &&
+  if (physical->host_bytes != nullptr &&
       mmap(reinterpret_cast<void *>(ptr), size, PROT_NONE, MAP_SHARED | MAP_FIXED, physical->host_fd, 0) == MAP_FAILED)
     return CUDA_ERROR_OUT_OF_MEMORY;
   for (size_t i = 0; i < count; i++) {
@@ -216,7 +218,7 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *des
       Area::Page &page = area->pages[i];
       if (!device && page.handle->device != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
       page.access = desc[d].flags;
-      if (!device && page.handle->device == nullptr)
+      if (!device && page.handle->host_bytes != nullptr)
         mprotect(reinterpret_cast<void *>(area->base + i * kBlockBytes), kBlockBytes,
                  desc[d].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE
                  : desc[d].flags == CU_MEM_ACCESS_FLAGS_PROT_READ    ? PROT_READ

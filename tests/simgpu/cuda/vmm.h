@@ -1,7 +1,10 @@
 // Virtual memory management: physical handles, address reservations and the mappings between them.
 #pragma once
 
+#include <memory>
+
 #include "cuda/core.h"
+#include "cuda/multicast.h"
 
 namespace simgpu {
 
@@ -10,7 +13,7 @@ constexpr uint32_t kHandleMagic = 0x564d4d48;
 // Lives until no handle reference and no mapping is left; only then is the memory given back.
 struct PhysicalHandle {
   uint32_t magic = kHandleMagic;
-  Device *device = nullptr;  // null: host memory
+  Device *device = nullptr;  // null: host memory, or none
   BlockList blocks;
   char *host_bytes = nullptr;
   int host_fd = -1;
@@ -20,6 +23,7 @@ struct PhysicalHandle {
   bool touched = false;
   uint64_t share_id = 0;
   CUmemAllocationProp properties{};
+  std::unique_ptr<Multicast> multicast;  // not null: an object without memory
 };
 
 PhysicalHandle *valid_handle(CUmemGenericAllocationHandle handle);

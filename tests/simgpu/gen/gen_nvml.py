@@ -8,7 +8,7 @@ import os
 import sys
 
 # Calls that a 535 driver does not have and a newer one does.
-NEWER = ["nvmlDeviceGetMemoryLimits_v1", "nvmlDeviceSetMemoryLimits_v1"]
+NEWER = ["nvmlDeviceGetMemoryLimits_v1", "nvmlDeviceGetProcessesUtilizationInfo", "nvmlDeviceSetMemoryLimits_v1"]
 
 
 def read_list(lists):

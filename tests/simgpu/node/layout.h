@@ -19,7 +19,19 @@ constexpr unsigned kMaxMemoryLimits = 64;
 constexpr uint64_t kBlockBytes = 2ull << 20;
 
 // Why a block of device memory is held. Only for the operator's view; it decides nothing.
-enum class BlockUse : uint32_t { kContext, kModule, kLinear, kArray, kManaged, kPool, kVmm, kGraph, kHeap, kCount };
+enum class BlockUse : uint32_t {
+  kContext,
+  kModule,
+  kLinear,
+  kArray,
+  kManaged,
+  kPool,
+  kVmm,
+  kGraph,
+  kHeap,
+  kExternal,
+  kCount
+};
 
 // What the node's description says about a device. Fixed while the node lives.
 struct DeviceFacts {

@@ -92,8 +92,12 @@ void *map_shared(int fd, size_t *bytes) {
 
 std::string node_directory() {
   const char *given = getenv("SIMGPU_NODE");
-  std::string directory =
-      given != nullptr && *given != '\0' ? std::string(given) : "/tmp/simgpu-" + std::to_string(geteuid());
+  std::string directory = "/run/simgpu";
+  if (given != nullptr && *given != '\0') {
+    directory = given;
+  } else if (access(directory.c_str(), F_OK) != 0) {
+    directory = "/tmp/simgpu-" + std::to_string(geteuid());
+  }
   // Others may run clients on the node, as on a real one; the sticky bit keeps them from removing its socket.
   if (mkdir(directory.c_str(), 01777) == 0) (void)!chmod(directory.c_str(), 01777);
   char *real = realpath(directory.c_str(), nullptr);

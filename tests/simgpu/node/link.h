@@ -43,7 +43,8 @@ class NodeLink {
   std::vector<LinkedDevice> devices_;
 };
 
-// The node's directory: SIMGPU_NODE, else a per-user default. Created when missing.
+// The node's directory: SIMGPU_NODE, else /run/simgpu where a machine has one, else a per-user default. Created when
+// missing.
 std::string node_directory();
 
 }  // namespace simgpu

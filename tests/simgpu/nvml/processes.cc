@@ -1,43 +1,14 @@
-// Who uses a device: processes with a context or memory on it, by the PID the host knows them by, once visible.
+// Lists of who uses a device, in all their versions.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <vector>
 
-#include "nvml/session.h"
+#include "nvml/newer.h"
+#include "nvml/visible.h"
 
 using namespace simgpu;
 
 namespace {
-
-struct Entry {
-  unsigned pid;
-  unsigned long long bytes;
-};
-
-// Memory that is held is somebody's, also when his last context has gone.
-bool is_visible(const DeviceSlot &books, uint64_t now) {
-  if (books.held_blocks.load(std::memory_order_acquire) != 0 &&
-      books.holds_visibly_at_ns.load(std::memory_order_relaxed) <= now)
-    return true;
-  uint64_t since = books.visible_at_ns.load(std::memory_order_relaxed);
-  return books.contexts.load(std::memory_order_relaxed) != 0 && since != 0 && since <= now;
-}
-
-std::vector<Entry> visible(Session *session, DeviceState *state) {
-  std::vector<Entry> out;
-  uint64_t now = monotonic_now_ns();
-  NodeState *node = session->node();
-  uint32_t end = node->slot_high_water.load(std::memory_order_acquire);
-  for (uint32_t i = 1; i < end && i < kMaxProcesses; i++) {
-    if (node->slots[i].alive.load(std::memory_order_acquire) == 0) continue;
-    const DeviceSlot &books = state->slots[i];
-    if (!is_visible(books, now)) continue;
-    out.push_back({static_cast<unsigned>(node->slots[i].host_pid),
-                   books.held_blocks.load(std::memory_order_relaxed) * kBlockBytes});
-  }
-  return out;
-}
 
 // Early drivers of the 535 series wrote 32 bytes for each process where the header said 24, under the same name. Clients
 // have to cope with both, so both can be had.
@@ -49,16 +20,13 @@ size_t third_version_stride() {
 // Versions differ only in how much is written for each process: pid and memory come first in all of them.
 nvmlReturn_t list(nvmlDevice_t device, unsigned *count, void *out, size_t stride, bool compute) {
   NVML_DEVICE(session, state, device);
-  if (count == nullptr || (*count != 0 && out == nullptr)) return NVML_ERROR_INVALID_ARGUMENT;
-  std::vector<Entry> entries;
-  if (compute) entries = visible(session, state);
-  auto found = static_cast<unsigned>(entries.size());
-  bool fits = found <= *count;
-  *count = found;
-  if (!fits) return NVML_ERROR_INSUFFICIENT_SIZE;
-  for (unsigned i = 0; i < found; i++) {
+  std::vector<VisibleProcess> processes;
+  if (compute) processes = visible_processes(session, state);
+  nvmlReturn_t result;
+  if (!has_room(static_cast<unsigned>(processes.size()), count, out, &result)) return result;
+  for (size_t i = 0; i < processes.size(); i++) {
     char *place = static_cast<char *>(out) + i * stride;
-    nvmlProcessInfo_v2_t info{entries[i].pid, entries[i].bytes, 0xffffffffu, 0xffffffffu};
+    nvmlProcessInfo_v2_t info{processes[i].pid, processes[i].bytes, 0xffffffffu, 0xffffffffu};
     memset(place, 0, stride);
     memcpy(place, &info, stride < sizeof info ? stride : sizeof info);
   }
@@ -84,13 +52,18 @@ LISTS(Compute, true)
 LISTS(Graphics, false)
 LISTS(MPSCompute, false)
 
-// No samples until there is a model of time.
-nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *, unsigned int *count,
-                                             unsigned long long) {
+nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_v1_t *list) {
   NVML_DEVICE(session, state, device);
-  if (count == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-  *count = 0;
-  return NVML_ERROR_NOT_FOUND;
+  if (list == nullptr || list->mode > 2) return NVML_ERROR_INVALID_ARGUMENT;
+  if (list->version != nvmlProcessDetailList_v1) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+  std::vector<VisibleProcess> processes;
+  if (list->mode == 0) processes = visible_processes(session, state);
+  nvmlReturn_t result;
+  if (!has_room(static_cast<unsigned>(processes.size()), &list->numProcArrayEntries, list->procArray, &result))
+    return result;
+  for (size_t i = 0; i < processes.size(); i++)
+    list->procArray[i] = {processes[i].pid, processes[i].bytes, 0xffffffffu, 0xffffffffu, 0};
+  return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length) {

@@ -1,4 +1,4 @@
-// Memory, and what a device's sensors say. Sensors are constant and plausible; utilisation awaits the model of time.
+// Memory, and what a device's sensors say. Sensors are constant and plausible.
 #include "nvml/session.h"
 
 using namespace simgpu;
@@ -47,23 +47,6 @@ nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *
   memory->bar1Used = 2 << 20;
   memory->bar1Free = memory->bar1Total - memory->bar1Used;
   return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates) {
-  NVML_DEVICE(session, state, device);
-  if (rates == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-  *rates = {0, 0};
-  return NVML_SUCCESS;
-}
-nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, unsigned int *percent, unsigned int *period_us) {
-  NVML_DEVICE(session, state, device);
-  if (period_us != nullptr) *period_us = 167000;
-  return give(percent, 0);
-}
-nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned int *percent, unsigned int *period_us) {
-  NVML_DEVICE(session, state, device);
-  if (period_us != nullptr) *period_us = 167000;
-  return give(percent, 0);
 }
 
 nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensor, unsigned int *celsius) {

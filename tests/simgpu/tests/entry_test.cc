@@ -96,7 +96,7 @@ TEST(ProcAddress, TheOlderDriverHasNothingNewer) {
 
 TEST(Entry, WhatIsNotSimulatedSaysSo) {
   OK(cuInit(0));
-  FAILS(NOT_SUPPORTED, cuMulticastCreate(nullptr, nullptr));
+  FAILS(NOT_SUPPORTED, cuGraphConditionalHandleCreate(nullptr, nullptr, nullptr, 0, 0));
   const void *table;
   CUuuid id{};
   FAILS(NOT_SUPPORTED, cuGetExportTable(&table, &id));

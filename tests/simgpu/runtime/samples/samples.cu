@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #define CHECK(call)                                                                                   \
   do {                                                                                                \
@@ -189,12 +190,33 @@ static void sample_ipc() {
   CHECK(cudaFree(data));
 }
 
+// Takes all there is, in pieces, twice.
+static void sample_fill() {
+  size_t free = 0, total = 0;
+  CHECK(cudaMemGetInfo(&free, &total));
+  printf("total %zu MiB\n", total >> 20);
+  const size_t piece = 64 << 20;
+  size_t filled[2];
+  for (size_t &bytes : filled) {
+    std::vector<void *> pieces;
+    void *data = nullptr;
+    while (cudaMalloc(&data, piece) == cudaSuccess) pieces.push_back(data);
+    EXPECT(cudaGetLastError() == cudaErrorMemoryAllocation);
+    EXPECT(free_bytes() < piece);
+    bytes = pieces.size() * piece;
+    for (void *each : pieces) CHECK(cudaFree(each));
+  }
+  EXPECT(filled[0] == filled[1]);
+  printf("filled %zu MiB\n", filled[0] >> 20);
+}
+
 int main(int argc, char **argv) {
   struct {
     const char *name;
     void (*run)();
   } samples[] = {{"malloc", sample_malloc}, {"async", sample_async},   {"managed", sample_managed},
-                 {"graphs", sample_graphs}, {"events", sample_events}, {"ipc", sample_ipc}};
+                 {"graphs", sample_graphs}, {"events", sample_events}, {"ipc", sample_ipc},
+                 {"fill", sample_fill}};
   for (int i = 1; i < argc; i++) {
     bool known = false;
     for (auto &sample : samples) {
