@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -45,6 +46,11 @@ void let_die_of(std::initializer_list<int> signals) {
   sigprocmask(SIG_UNBLOCK, &set, nullptr);
 }
 
+bool has_full_size(const ScopedFd &usage, unsigned ndev) {
+  struct statx status;
+  return statx(usage.get(), "", AT_EMPTY_PATH, STATX_SIZE, &status) == 0 && status.stx_size >= usage_size(ndev);
+}
+
 // Runs `work` on a mapping of the usage file in a child process. `work` must not allocate. False: it did not finish.
 template <typename Work>
 bool on_mapping(const ScopedFd &usage, unsigned ndev, Work work, unsigned *count) {
@@ -58,7 +64,9 @@ bool on_mapping(const ScopedFd &usage, unsigned ndev, Work work, unsigned *count
     const ScopedMapping mapping(usage.get(), usage_size(ndev), PROT_READ | PROT_WRITE);
     if (mapping) {
       result->count = work(Usage(mapping.get(), ndev));
-      result->finished = true;
+      // The kernel counts in pages: behind the end of a file that was cut off, the rest of its last page (64 KiB on some
+      // ARM kernels) can be touched without a SIGBUS.
+      result->finished = has_full_size(usage, ndev);
     }
     _exit(0);
   }

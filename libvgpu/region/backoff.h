@@ -4,11 +4,13 @@
 
 namespace vgpu {
 
+// Some tens of cycles during which this core asks nothing of the others. Not `yield` on ARM: most cores take it for a
+// nop, and a loop of nops steps aside for nobody.
 inline void cpu_pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
-  asm volatile("yield");
+  asm volatile("isb");
 #endif
 }
 

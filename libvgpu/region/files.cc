@@ -31,14 +31,6 @@ FileIdentity identity_of(const struct statx &status) {
   return {std::uint64_t{status.stx_dev_major} << 32 | status.stx_dev_minor, status.stx_ino};
 }
 
-// Where root has no name, his files look like nobody's. So do those of every other stranger: but of the path that the
-// job was given, only root could be the stranger.
-bool is_trusted(uid_t owner, Trust trust, const UserMap &users) {
-  const uid_t outside = users.outside(owner);
-  if (outside == 0 || (outside == kUnmappedUser && !users.maps_root())) return true;
-  return trust == Trust::root_or_self && outside == users.outside(geteuid());
-}
-
 // What is being looked at, for the sentences.
 struct Checked {
   const char *directory;
@@ -131,6 +123,14 @@ Error open_directory(const char *directory, Trust trust, RegionFiles *files) {
 }
 
 }  // namespace
+
+// Where root has no name, his files look like nobody's. So do those of every other stranger: but of the path that the
+// job was given, only root could be the stranger.
+bool is_trusted(uid_t owner, Trust trust, const UserMap &users) {
+  const uid_t outside = users.outside(owner);
+  if (outside == 0 || (outside == kUnmappedUser && !users.maps_root())) return true;
+  return trust == Trust::root_or_self && outside == users.outside(geteuid());
+}
 
 std::uint64_t limits_checksum(const FileHeader &header, const JobIdentity &job, const DeviceLimits *devices) {
   std::uint64_t hash = fnv1a(header_checksum(header), &job, sizeof job);

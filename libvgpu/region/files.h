@@ -29,6 +29,9 @@ Error open_region(const char *directory, Trust trust, int usage_access, RegionFi
 // The usage file of a region that was attached before; empty if the path now names another file.
 ScopedFd reopen_usage(const UsagePath &path, int access);
 
+// Whether a file with this owner (as seen from here) may be believed.
+bool is_trusted(uid_t owner, Trust trust, const UserMap &users);
+
 Error check_memory_limit(std::uint64_t bytes);
 Error check_sm_percent(std::uint32_t percent);
 

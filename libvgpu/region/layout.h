@@ -15,7 +15,10 @@
 
 namespace vgpu {
 
-inline constexpr std::size_t kLine = 64;  // a cache line: what is written by different ranks never shares one
+// A cache line: what is written by different ranks never shares one. Part of the format, so the same for every compiler
+// and machine; a core with longer lines (some ARM cores have 128 bytes) loses time, nothing else. Nothing here depends on
+// the size of a page either: files are mapped whole, from their start.
+inline constexpr std::size_t kLine = 64;
 inline constexpr std::uint32_t kLayoutVersion = 1;
 inline constexpr unsigned kMaxDevices = 64;
 inline constexpr unsigned kAllDevices = ~0u;  // where a device number is asked for
@@ -54,8 +57,8 @@ struct DeviceIdentity {  // written once, at creation
   char pci_bus_id[32];
   std::uint64_t memory_bytes;  // what the device has
   std::int32_t numa_node;      // -1: unknown
-  std::uint32_t reserved;
-  char cpuset[784];  // the cores near the device, as a list: "0-31,64-95"
+  std::uint32_t context_mib;   // the site's guess at what a context takes; 0: none
+  char cpuset[784];            // the cores near the device, as a list: "0-31,64-95"
 };
 static_assert(sizeof(DeviceIdentity) == 896);
 
@@ -93,6 +96,7 @@ struct alignas(kLine) DeviceUsage {
   alignas(kLine) Word peak_units;  // only grows, by CAS
   Word refused;                    // allocations refused because of the limit
   Word exits;                      // ranks that left in good order while they held memory here
+  Word context_units;              // what a context took when last measured; a hint, never trusted
 
   // Any rank that launches kernels. A line of its own: with an SM limit every launch writes `tat`.
   alignas(kLine) Word tat;  // ns of CLOCK_MONOTONIC: when the next launch conforms

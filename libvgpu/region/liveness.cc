@@ -18,8 +18,7 @@ namespace vgpu {
 
 namespace {
 
-constexpr off_t kTokenBase = off_t{1} << 40;  // far behind the end of the file: nobody else locks there
-constexpr std::uint64_t kFlagExiting = 0x4;   // PF_EXITING, field 9 of /proc/<pid>/stat
+constexpr std::uint64_t kFlagExiting = 0x4;  // PF_EXITING, field 9 of /proc/<pid>/stat
 
 struct flock token_lock(unsigned slot) {
   struct flock lock = {};

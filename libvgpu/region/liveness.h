@@ -47,6 +47,11 @@ unsigned find_namespace(const Usage &usage, std::uint64_t namespaces);
 
 // ---- tokens ---------------------------------------------------------------------------------------------------------
 
+// Locks on bytes far behind the end of the usage file, where nobody else locks: one for each slot, and behind them one for
+// finding out a host PID (runtime/host_pid.h).
+inline constexpr std::int64_t kTokenBase = std::int64_t{1} << 40;
+inline constexpr std::int64_t kDetectionByte = kTokenBase + kSlots;
+
 enum class Token : std::uint8_t { free, held, unknown };
 
 enum class TokenResult : std::uint8_t { taken, busy, unavailable };

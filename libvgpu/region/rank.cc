@@ -209,6 +209,22 @@ std::uint64_t Rank::memory_used(unsigned dev) {
   return region_->memory_used(dev);
 }
 
+std::uint64_t Rank::memory_held(unsigned dev) const {
+  return bytes_of(process_->devices[dev].held_units.load(memory_order_relaxed));
+}
+
+std::uint64_t Rank::expected_context(unsigned dev) const {
+  const DeviceIdentity &identity = region_->device(dev).identity;
+  // Relaxed: a number of its own. The job's user can write there what he likes, so it must make sense.
+  const std::uint64_t measured = region_->usage().device(dev).context_units.load(memory_order_relaxed);
+  if (measured != 0 && measured <= units_for(identity.memory_bytes)) return bytes_of(measured);
+  return std::uint64_t{identity.context_mib} << 20;
+}
+
+void Rank::note_context(unsigned dev, std::uint64_t bytes) {
+  region_->usage().device(dev).context_units.store(units_for(bytes), memory_order_relaxed);
+}
+
 void Rank::note_launches(unsigned dev, std::uint64_t launches) {
   Process *process = attached();
   if (process == nullptr) return;

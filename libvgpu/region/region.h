@@ -105,6 +105,13 @@ class Rank {
   // The whole job's memory, without ranks that are gone: sweeps when somebody left or the last sweep is 100 ms old.
   std::uint64_t memory_used(unsigned dev);
 
+  // What this process holds, of every kind.
+  std::uint64_t memory_held(unsigned dev) const;
+
+  // What a context is likely to take: as last measured by any rank of the job, else the site's guess, else 0.
+  std::uint64_t expected_context(unsigned dev) const;
+  void note_context(unsigned dev, std::uint64_t bytes);
+
   void note_launches(unsigned dev, std::uint64_t launches);
   void note_throttled(unsigned dev, std::uint64_t nanoseconds);
   void note_host_pid(std::uint32_t pid);

@@ -41,7 +41,8 @@ std::uint64_t UsageReader::units(unsigned slot, unsigned dev, unsigned kind) con
                          lane.next.load(std::memory_order_relaxed));
 }
 
-// Device words and owners, lanes, device words again.
+// Device words and owners, lanes, device words again. In this order on ARM too: the kernel takes and drops a reference to
+// each page it reads, and these are full barriers.
 bool UsageReader::take_picture() {
   const std::size_t slots = slots_offset(ndev_);
   if (!fetch(0, slots, copy_)) return false;

@@ -6,14 +6,19 @@
 
 namespace bench {
 
-BenchRegion::BenchRegion(const std::string &parent, std::uint64_t memory_limit) : parent_(parent) {
+BenchRegion::BenchRegion(const std::string &parent, std::uint64_t memory_limit)
+    : BenchRegion(parent, memory_limit, "GPU-bench", memory_limit) {}
+
+BenchRegion::BenchRegion(const std::string &parent, std::uint64_t memory_limit, const char *uuid,
+                         std::uint64_t device_bytes)
+    : parent_(parent) {
   static unsigned made = 0;
   name_ = "region-" + std::to_string(++made);
   directory_ = parent_ + "/" + name_;
 
   vgpu::DeviceSpec device;
-  std::snprintf(device.identity.uuid, sizeof device.identity.uuid, "GPU-bench");
-  device.identity.memory_bytes = memory_limit;
+  std::snprintf(device.identity.uuid, sizeof device.identity.uuid, "%s", uuid);
+  device.identity.memory_bytes = device_bytes;
   device.memory_limit = memory_limit;
   vgpu::RegionSpec spec;
   spec.uid = getuid();

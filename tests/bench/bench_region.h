@@ -14,7 +14,9 @@ inline void check(const vgpu::Error &error) {
 
 class BenchRegion {
  public:
+  // Of a device that has just that much, or of another one.
   BenchRegion(const std::string &parent, std::uint64_t memory_limit);
+  BenchRegion(const std::string &parent, std::uint64_t memory_limit, const char *uuid, std::uint64_t device_bytes);
   ~BenchRegion();
   BenchRegion(const BenchRegion &) = delete;
   BenchRegion &operator=(const BenchRegion &) = delete;

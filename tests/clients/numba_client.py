@@ -1,5 +1,9 @@
-"""What the numba test runs. Kernels are launched from PTX: compiling them would need an NVVM that fits numba 0.56."""
+"""What the numba test runs. Kernels are launched from PTX: compiling them would need an NVVM that fits numba 0.56.
+
+With an argument, instead: "fill" fills the device twice, "work" moves arrays for a second or so.
+"""
 import ctypes
+import sys
 
 import numpy
 from numba import cuda
@@ -14,9 +18,33 @@ PTX = b""".version 7.0
 }
 """
 
+
+
+def fill(size):
+    """Takes pieces until there is no more; returns how many bytes that were, and gives them back."""
+    pieces = []
+    try:
+        while True:
+            pieces.append(cuda.device_array(size, dtype=numpy.uint8))
+    except driver.CudaAPIError as error:
+        assert error.code == 2, error
+        print(error)
+    return size * len(pieces)
+
+
+if sys.argv[1:] == ["work"]:
+    array = numpy.arange(1000, dtype=numpy.float32)
+    for _ in range(15000):
+        assert cuda.to_device(array).copy_to_host()[-1] == array[-1]
+    sys.exit()
+if sys.argv[1:] == ["fill"]:
+    print("filled %d MiB, then %d MiB" % (fill(4 << 20) >> 20, fill(4 << 20) >> 20))
+    sys.exit()
+
 host = numpy.arange(100000, dtype=numpy.float32)
 context = cuda.current_context()
 before = context.get_memory_info().free
+print("total %d MiB" % (context.get_memory_info().total >> 20))
 device = cuda.to_device(host)
 assert (device.copy_to_host() == host).all()
 piece = device[100:200]

@@ -4,16 +4,27 @@
 need nvtop nvtop
 need tmux tmux
 node
-hold_context 1
 tmux="tmux -S $scratch/tmux"
-$tmux -f /dev/null new-session -d -x 180 -y 50 "exec nvtop" || exit 1
-tries=0
-until $tmux capture-pane -p >"$scratch/screen" 2>/dev/null && grep -q "$holder" "$scratch/screen"; do
-  tries=$((tries + 1))
-  [ $tries -lt 100 ] || break
-  sleep 0.1
-done
-cat "$scratch/screen"
-$tmux kill-server
-expect "both devices are shown" grep -q 'Device 0 \[Client GPU A\].*Device 1 \[Client GPU B\]' "$scratch/screen"
-expect "the process is listed with its memory" grep -q "$holder .*200MiB" "$scratch/screen"
+shows_holder() { $tmux capture-pane -p >"$scratch/screen" 2>/dev/null && grep -q "$holder" "$scratch/screen"; }
+look() {
+  $tmux -f /dev/null new-session -d -x 180 -y 50 "exec nvtop" || exit 1
+  until_true shows_holder
+  $tmux kill-server
+  grep -e Device -e 'MEM\[' -e "$holder" "$scratch/screen" | sed "s,$holder,HOLDER,; s,MiB .*,MiB," | tr -s ' '
+  expect "both devices are shown" grep -q 'Device 0 \[Client GPU A\].*Device 1 \[Client GPU B\]' "$scratch/screen"
+  expect "the process is listed with its memory" grep -q "$holder .*200MiB" "$scratch/screen"
+}
+# A process of the job: those of others are not to be seen there.
+checks() {
+  hold_context 1
+  look
+  let_go
+}
+both_ways checks
+
+job 1G,512M
+hold_context 1
+look
+expect "the limits, and what the job uses of them" grep -q '0.000Gi/1.000Gi.*200.000Mi/512.000Mi' "$scratch/screen"
+let_go
+end_job

@@ -20,6 +20,10 @@ namespace {
 
 class ForkTest : public ProcessTest, public ::testing::WithParamInterface<const char *> {
  protected:
+  void SetUp() override {
+    SKIP_IF_EMULATED("the emulator ignores MADV_WIPEONFORK");
+    ProcessTest::SetUp();
+  }
   static pid_t split() {
     const std::string how = GetParam();
     if (how == "fork") return fork();
@@ -90,6 +94,7 @@ TEST_F(ProcessTest, VforkAndSpawnDisturbNothing) {
 // ---- exec -----------------------------------------------------------------------------------------------------------
 
 TEST_F(ProcessTest, AnExecedImageFindsWhatItsFormerSelfHeld) {
+  SKIP_IF_EMULATED("an emulated program cannot exec another");
   const pid_t child = spawn([&] {
     Rank rank;
     if (Rank::attach(region_, &rank)) return 2;
@@ -245,6 +250,7 @@ TEST_F(ProcessTest, AttachWithoutADescriptorToSpare) {
 }
 
 TEST_F(ProcessTest, AnImageWithoutATokenIsFoundAfterExecToo) {
+  SKIP_IF_EMULATED("an emulated program cannot exec another");
   const pid_t child = spawn([&] {
     Rank rank;
     const std::string hidden = path() + ".hidden";

@@ -140,11 +140,6 @@ class StressTest : public RegionTest {
     return half_applied;
   }
 
-  static double seconds() {
-    const char *text = std::getenv("VGPU_STRESS_SECONDS");
-    return text != nullptr ? std::atof(text) : 5;
-  }
-
   std::uint64_t operations() const {
     std::uint64_t sum = 0;
     for (const Ledger &ledger : books_->workers) sum += ledger.operations.load();
@@ -157,7 +152,7 @@ class StressTest : public RegionTest {
 };
 
 TEST_F(StressTest, FreezeTheWorld) {
-  const double end_ms = now_ms() + seconds() * 1000;
+  const double end_ms = now_ms() + stress_seconds() * 1000;
   unsigned freezes = 0, kills = 0, half_applied = 0;
   while (now_ms() < end_ms) {
     const timespec pause = {0, static_cast<long>(random_() % 1'500'000)};
@@ -189,7 +184,7 @@ TEST_F(StressTest, FreezeTheWorld) {
   EXPECT_GT(done, 1000u);
   EXPECT_GT(refusals, 0u) << "the limit was never reached: nothing was tested";
   EXPECT_GT(kills, 0u);
-  if (seconds() >= 600) {
+  if (stress_seconds() >= 600) {
     EXPECT_GT(half_applied, 0u) << "ten minutes, and never between the two halves";
   }
 }

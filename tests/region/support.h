@@ -58,6 +58,22 @@ inline void sleep_ms(long ms) {
   nanosleep(&pause, nullptr);
 }
 
+// For what an emulator cannot do. qemu-user accepts MADV_WIPEONFORK and MADV_DONTFORK and ignores them, and the kernel
+// under it cannot exec the test program again.
+inline bool is_emulated() {
+  const char *emulator = std::getenv("VGPU_TEST_EMULATED");
+  return emulator != nullptr && *emulator != '\0';
+}
+
+#define SKIP_IF_EMULATED(why) \
+  if (is_emulated()) GTEST_SKIP() << why
+
+// How long a stress test runs.
+inline double stress_seconds() {
+  const char *text = std::getenv("VGPU_STRESS_SECONDS");
+  return text != nullptr ? std::atof(text) : 5;
+}
+
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {

@@ -3,17 +3,10 @@
 // check-then-act. A memory decision never falls back to a torn value, so a writer that is stopped half-way stops every
 // reader.
 #include "board.h"
+#include "region/backoff.h"
 
 namespace bench {
 namespace {
-
-inline void pause_cpu() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#else
-  asm volatile("yield" ::: "memory");
-#endif
-}
 
 // 5 pauses, then 1, 10 and 100 us.
 class Backoff {
@@ -22,7 +15,7 @@ class Backoff {
   bool wait() {
     constexpr std::uint64_t kSleeps[] = {1 * kMicrosecond, 10 * kMicrosecond, 100 * kMicrosecond};
     if (tries_ < kPauses) {
-      pause_cpu();
+      vgpu::cpu_pause();
       ++tries_;
       return false;
     }

@@ -1,0 +1,17 @@
+// Memory of other interfaces. What this process took there is in its figure and measured soon; what another process of the
+// job made is charged to that one.
+#include "charge.h"
+
+using namespace vgpu;
+
+extern "C" {
+
+CUresult cuImportExternalMemory(CUexternalMemory *memory, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description) {
+  return and_measure_later(REAL(cuImportExternalMemory)(memory, description));
+}
+
+CUresult cuDestroyExternalMemory(CUexternalMemory memory) {
+  return and_measure_later(REAL(cuDestroyExternalMemory)(memory));
+}
+
+}  // extern "C"

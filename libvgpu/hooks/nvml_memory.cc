@@ -1,0 +1,46 @@
+// What NVML shows the job of its GPUs' memory: its limit as the size, its own use as what is taken.
+#include <algorithm>
+
+#include "nvml_call.h"
+#include "runtime/devices.h"
+#include "runtime/runtime.h"
+#include "table.h"
+
+using namespace vgpu;
+
+namespace {
+
+// NVML's three figures add up, so they are ours as soon as the size is.
+template <typename Memory>
+void show_memory(nvmlDevice_t device, Memory *memory) {
+  const int dev = region_device(device);
+  if (dev == kNotInJob) return;
+  const std::uint64_t limit = region().memory_limit(static_cast<unsigned>(dev));
+  if (limit >= memory->total) return;
+  memory->total = limit;
+  memory->used = std::min<std::uint64_t>(rank().memory_used(static_cast<unsigned>(dev)), limit);
+  memory->free = limit - memory->used;
+}
+
+}  // namespace
+
+extern "C" {
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
+  const NvmlCall call;
+  const nvmlReturn_t result = REAL(nvmlDeviceGetMemoryInfo)(device, memory);
+  if (result == NVML_SUCCESS && call.is_the_programs() && mode() == Mode::active) show_memory(device, memory);
+  return result;
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
+  const NvmlCall call;
+  const nvmlReturn_t result = REAL(nvmlDeviceGetMemoryInfo_v2)(device, memory);
+  if (result != NVML_SUCCESS || !call.is_the_programs() || mode() != Mode::active) return result;
+  const unsigned long long size = memory->total;
+  show_memory(device, memory);
+  if (memory->total != size) memory->reserved = 0;
+  return result;
+}
+
+}  // extern "C"

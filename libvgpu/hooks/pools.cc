@@ -1,0 +1,170 @@
+// Stream-ordered allocations: what a pool keeps in stock is charged, whoever uses it.
+#include "charge.h"
+#include "runtime/graphs.h"
+#include "runtime/stock.h"
+
+using namespace vgpu;
+
+namespace {
+
+// What a stream of 0 stands for in the calls that end in _ptsz.
+CUstream per_thread(CUstream stream) { return stream != nullptr ? stream : CU_STREAM_PER_THREAD; }
+
+bool is_capturing(CUstream stream) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  return REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+// What is queued on a stream must be over before its memory is back in the pool and can be given back.
+void undo(CUmemoryPool pool, CUdeviceptr pointer, CUstream stream) {
+  REAL(cuMemFreeAsync)(pointer, stream);
+  REAL(cuStreamSynchronize)(stream);
+  REAL(cuMemPoolTrimTo)(pool, 0);
+}
+
+template <typename Call>
+CUresult allocate_from(CUmemoryPool pool, CUdeviceptr *pointer, size_t bytes, CUstream stream, Call call) {
+  if (is_capturing(stream)) {
+    // A node of a graph: the memory is taken when that is launched.
+    note_graph_allocates();
+    return call(pointer);
+  }
+  bool elsewhere = false;
+  Stock *stock = stock_of(pool, &elsewhere);
+  if (elsewhere) return charge(kNotInJob, bytes);
+  if (stock == nullptr) return call(pointer);  // not a device's, or nothing the driver knows
+  settle_hidden_when_due();
+  StockCharge charge(*stock, bytes);
+  if (!charge.reserve()) return CUDA_ERROR_OUT_OF_MEMORY;
+  do {
+    CUdeviceptr made = 0;
+    const CUresult result = call(pointer != nullptr ? &made : nullptr);
+    if (result != CUDA_SUCCESS) {
+      charge.cancel();
+      return result;
+    }
+    if (charge.settle()) {
+      *pointer = made;
+      return CUDA_SUCCESS;
+    }
+    undo(pool, made, stream);
+    charge.cancel();
+  } while (charge.reserve_again());
+  note_stock_may_shrink();
+  look_at_stock_when_due();
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+// From the pool that is current on the device of the stream, which need not be where the thread is.
+template <typename Call>
+CUresult allocate_here(CUdeviceptr *pointer, size_t bytes, CUstream stream, Call call) {
+  const Mode now = mode();
+  if (now != Mode::active) return now == Mode::inert ? call(pointer) : kNotReady;
+  Place place;
+  CUcontext context = nullptr;
+  CUmemoryPool pool = nullptr;
+  const bool is_default = stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+  const bool of_stream = !is_default && REAL(cuStreamGetCtx)(stream, &context) == CUDA_SUCCESS;
+  if (!(of_stream && known_place(context, &place)) && !current_place(&place)) return call(pointer);
+  if (place.dev == kNotInJob) return charge(place.dev, bytes);
+  if (REAL(cuDeviceGetMemPool)(&pool, place.ordinal) != CUDA_SUCCESS) return call(pointer);
+  return allocate_from(pool, pointer, bytes, stream, call);
+}
+
+template <typename Call>
+CUresult allocate_there(CUmemoryPool pool, CUdeviceptr *pointer, size_t bytes, CUstream stream, Call call) {
+  const Mode now = mode();
+  if (now != Mode::active) return now == Mode::inert ? call(pointer) : kNotReady;
+  return allocate_from(pool, pointer, bytes, stream, call);
+}
+
+// What is freed stays in the pool until it is trimmed, at the next synchronisation perhaps. Memory that was not from a
+// pool may be freed this way too, at a time that nobody tells: until it is measured it counts as hidden memory.
+template <typename Call>
+CUresult free_async(CUdeviceptr pointer, Call call) {
+  if (mode() != Mode::active) return call();
+  Allocation allocation;
+  const std::uint64_t key = allocation_key(Handle::pointer, pointer);
+  const bool plain = take_allocation(key, &allocation);
+  const CUresult result = call();
+  if (result == CUDA_SUCCESS) note_stock_may_shrink();
+  if (!plain) return result;
+  if (result == CUDA_SUCCESS) {
+    hide_data(allocation.dev, bytes_of(allocation.units));
+  } else {
+    Allocation displaced;
+    add_allocation(key, allocation, &displaced);
+  }
+  return result;
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream) {
+  return allocate_here(pointer, bytes, stream,
+                       [&](CUdeviceptr *made) { return REAL(cuMemAllocAsync)(made, bytes, stream); });
+}
+
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUstream stream) {
+  return allocate_here(pointer, bytes, per_thread(stream),
+                       [&](CUdeviceptr *made) { return REAL(cuMemAllocAsync_ptsz)(made, bytes, stream); });
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream) {
+  return allocate_there(pool, pointer, bytes, stream,
+                        [&](CUdeviceptr *made) { return REAL(cuMemAllocFromPoolAsync)(made, bytes, pool, stream); });
+}
+
+CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream) {
+  return allocate_there(pool, pointer, bytes, per_thread(stream), [&](CUdeviceptr *made) {
+    return REAL(cuMemAllocFromPoolAsync_ptsz)(made, bytes, pool, stream);
+  });
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream) {
+  return free_async(pointer, [&] { return REAL(cuMemFreeAsync)(pointer, stream); });
+}
+
+CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream) {
+  return free_async(pointer, [&] { return REAL(cuMemFreeAsync_ptsz)(pointer, stream); });
+}
+
+CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties) {
+  const bool on_device = mode() == Mode::active && properties != nullptr && pool != nullptr &&
+                         properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+  if (!on_device) return REAL(cuMemPoolCreate)(pool, properties);
+  const CUdevice ordinal = properties->location.id;
+  if (region_device(ordinal) == kNotInJob && exists(ordinal)) return charge(kNotInJob, 0);
+  CUmemoryPool made = nullptr;
+  const CUresult result = REAL(cuMemPoolCreate)(&made, properties);
+  if (result != CUDA_SUCCESS) return result;
+  if (!pool_made(made, ordinal)) {
+    REAL(cuMemPoolDestroy)(made);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  *pool = made;
+  return result;
+}
+
+CUresult cuMemPoolDestroy(CUmemoryPool pool) {
+  if (mode() != Mode::active) return REAL(cuMemPoolDestroy)(pool);
+  const Forgotten forgotten = forget_pool(pool);
+  const CUresult result = REAL(cuMemPoolDestroy)(pool);
+  if (result != CUDA_SUCCESS) {
+    put_back_pool(pool, forgotten);
+  } else if (forgotten.bytes != 0) {
+    hide_data(forgotten.dev, forgotten.bytes);
+  }
+  return result;
+}
+
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
+  const CUresult result = REAL(cuMemPoolTrimTo)(pool, keep);
+  note_stock_may_shrink();
+  look_at_stock_when_due();
+  return result;
+}
+
+}  // extern "C"

@@ -1,0 +1,58 @@
+#include "processes.h"
+
+#include <sstream>
+
+namespace vgpu {
+
+namespace {
+
+constexpr char kFirstLine[] = "vgpu-processes 1";
+
+}  // namespace
+
+std::string format_processes(const std::vector<GpuProcess> &processes) {
+  std::ostringstream text;
+  text << kFirstLine << '\n';
+  for (const GpuProcess &process : processes) {
+    text << "process " << process.uuid << ' ' << process.pid << ' ' << process.bytes << '\n';
+  }
+  text << "end " << processes.size() << '\n';
+  return text.str();
+}
+
+Error parse_processes(const std::string &where, std::string_view text, std::vector<GpuProcess> *processes) {
+  std::istringstream lines{std::string(text)};
+  std::vector<GpuProcess> found;
+  std::string line;
+  bool complete = false;
+  bool good = std::getline(lines, line) && line == kFirstLine;
+  while (good && !complete && std::getline(lines, line)) {
+    std::istringstream words(line);
+    std::string key;
+    std::size_t count = 0;
+    GpuProcess process;
+    words >> key;
+    if (key == "end") {
+      complete = words >> count && count == found.size() && words.peek() == EOF;
+      good = complete;
+    } else {
+      good = key == "process" && words >> process.uuid >> process.pid >> process.bytes && process.pid > 0 &&
+             words.peek() == EOF;
+      if (good) found.push_back(std::move(process));
+    }
+  }
+  if (!good || !complete) {
+    return make_error(Fault::foreign, "vgpu: %s does not list processes as vgpu-probe does; install slurm-vgpu anew",
+                      where.c_str());
+  }
+  *processes = std::move(found);
+  return {};
+}
+
+Error list_gpu_processes(const ProbeOptions &options, std::vector<GpuProcess> *processes) {
+  std::string answer;
+  if (Error error = run_probe(options, "--processes", &answer)) return error;
+  return parse_processes("the probe", answer, processes);
+}
+
+}  // namespace vgpu

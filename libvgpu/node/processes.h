@@ -1,0 +1,32 @@
+// Which processes hold memory of this node's GPUs, as NVML tells vgpu-probe.
+//
+//   vgpu-processes 1
+//   process GPU-... 4711 314572800
+//   end 1
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "probe.h"
+#include "region/error.h"
+
+namespace vgpu {
+
+struct GpuProcess {
+  std::string uuid;  // of the GPU or MIG instance
+  int pid = 0;       // as the node knows it
+  std::uint64_t bytes = 0;
+
+  bool operator==(const GpuProcess &) const = default;
+};
+
+std::string format_processes(const std::vector<GpuProcess> &processes);
+Error parse_processes(const std::string &where, std::string_view text, std::vector<GpuProcess> *processes);
+
+// In a child with a deadline, as probe_devices().
+Error list_gpu_processes(const ProbeOptions &options, std::vector<GpuProcess> *processes);
+
+}  // namespace vgpu

@@ -1,0 +1,231 @@
+#include "contexts.h"
+
+#include "allocations.h"
+#include "devices.h"
+#include "hooks/table.h"
+#include "runtime.h"
+#include "wiped.h"
+
+namespace vgpu {
+
+namespace {
+
+constexpr unsigned kMaxContexts = 1024;
+
+struct Entry {
+  CUcontext context;  // null: free
+  CUdevice ordinal;
+  int dev;
+  unsigned uses;
+  bool primary;
+  bool closing;  // its handle is no longer its own
+  // Not 0: a green context, or a context it was converted to. What is allocated there is this context's.
+  unsigned home;
+  CUgreenCtx green;
+
+  bool is(CUcontext handle) const { return context == handle && !closing; }
+};
+
+struct Contexts {
+  pthread_mutex_t mutex;
+  std::atomic<std::uint32_t> epoch;  // changes when a context goes: threads forget what they remembered
+  unsigned high;                     // under `mutex`; no entry in use at or beyond this
+  Entry entries[kMaxContexts];       // under `mutex`; entry 0 stays unused
+};
+constinit WipedOnFork<Contexts> contexts;
+
+// Epochs of a process never occur in its children, whose threads inherit what they remembered.
+std::atomic<std::uint32_t> last_epoch{0};
+std::uint32_t fresh_epoch() { return last_epoch.fetch_add(1, std::memory_order_relaxed) + 1; }
+
+// What a thread remembers of its last look-up.
+struct Remembered {
+  CUcontext context;
+  std::uint32_t epoch;  // 0: nothing
+  Place place;
+};
+[[gnu::tls_model("initial-exec")]] thread_local constinit Remembered remembered{};
+
+unsigned find(const Contexts &all, CUcontext context) {
+  for (unsigned i = 1; i < all.high; ++i) {
+    if (all.entries[i].is(context)) return i;
+  }
+  return 0;
+}
+
+unsigned find_or_add(Contexts &all, CUcontext context, CUdevice ordinal) {
+  if (const unsigned found = find(all, context)) return found;
+  unsigned index = 1;
+  while (index < all.high && all.entries[index].context != nullptr) ++index;
+  if (index >= kMaxContexts) return 0;
+  if (index >= all.high) all.high = index + 1;
+  all.entries[index] = {context, ordinal, region_device(ordinal), 1, false, false, 0, nullptr};
+  return index;
+}
+
+void add_green(Contexts &all, CUcontext context, CUgreenCtx green, unsigned home) {
+  const unsigned index = find_or_add(all, context, all.entries[home].ordinal);
+  if (index == 0) return;
+  all.entries[index].home = home;
+  all.entries[index].green = green;
+}
+
+Place place_of(const Contexts &all, unsigned index) {
+  const Entry &entry = all.entries[index];
+  return {entry.home != 0 ? entry.home : index, entry.dev, entry.ordinal};
+}
+
+[[gnu::noinline]] bool look_up(Contexts &all, CUcontext context, std::uint32_t epoch, Place *place) {
+  CUdevice ordinal = 0;
+  if (REAL(cuCtxGetDevice)(&ordinal) != CUDA_SUCCESS) return false;
+  ScopedLock lock(all.mutex);
+  const unsigned index = find_or_add(all, context, ordinal);
+  *place = index != 0 ? place_of(all, index) : Place{0, region_device(ordinal), ordinal};
+  if (place->dev != kNotInJob) remembered = {context, epoch, *place};
+  return true;
+}
+
+}  // namespace
+
+bool current_place(Place *place) {
+  CUcontext context = nullptr;
+  Contexts *all = contexts.get();
+  if (all == nullptr || REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS || context == nullptr) return false;
+  std::uint32_t epoch = all->epoch.load(std::memory_order_acquire);
+  if (epoch != 0 && remembered.epoch == epoch && remembered.context == context) {
+    *place = remembered.place;
+    return true;
+  }
+  if (epoch == 0) {
+    const std::uint32_t fresh = fresh_epoch();
+    epoch = all->epoch.compare_exchange_strong(epoch, fresh, std::memory_order_acq_rel) ? fresh : epoch;
+  }
+  return look_up(*all, context, epoch, place);
+}
+
+bool known_place(CUcontext context, Place *place) {
+  Contexts *all = contexts.get();
+  if (all == nullptr) return false;
+  ScopedLock lock(all->mutex);
+  const unsigned index = find(*all, context);
+  if (index == 0) return false;
+  *place = place_of(*all, index);
+  return true;
+}
+
+void context_opened(CUcontext context, CUdevice ordinal) {
+  if (Contexts *all = contexts.get()) {
+    ScopedLock lock(all->mutex);
+    find_or_add(*all, context, ordinal);
+  }
+}
+
+void primary_retained(CUcontext context, CUdevice ordinal) {
+  if (Contexts *all = contexts.get()) {
+    ScopedLock lock(all->mutex);
+    if (const unsigned index = find_or_add(*all, context, ordinal)) all->entries[index].primary = true;
+  }
+}
+
+CUcontext primary_context(CUdevice ordinal) {
+  Contexts *all = contexts.get();
+  if (all == nullptr) return nullptr;
+  ScopedLock lock(all->mutex);
+  for (unsigned i = 1; i < all->high; ++i) {
+    const Entry &entry = all->entries[i];
+    if (entry.context != nullptr && !entry.closing && entry.primary && entry.ordinal == ordinal) return entry.context;
+  }
+  return nullptr;
+}
+
+void context_attached(CUcontext context) {
+  if (Contexts *all = contexts.get()) {
+    ScopedLock lock(all->mutex);
+    if (const unsigned index = find(*all, context)) ++all->entries[index].uses;
+  }
+}
+
+unsigned context_detached(CUcontext context) {
+  Contexts *all = contexts.get();
+  if (all == nullptr) return 0;
+  ScopedLock lock(all->mutex);
+  const unsigned index = find(*all, context);
+  return index != 0 && all->entries[index].uses > 0 ? --all->entries[index].uses : 0;
+}
+
+unsigned context_closing(CUcontext context) {
+  Contexts *all = contexts.get();
+  if (all == nullptr) return 0;
+  ScopedLock lock(all->mutex);
+  const unsigned index = find(*all, context);
+  if (index == 0) return 0;
+  all->entries[index].closing = true;
+  all->epoch.store(fresh_epoch(), std::memory_order_release);
+  return index;
+}
+
+void context_kept(unsigned number) {
+  if (number == 0) return;
+  Contexts *all = contexts.get();
+  ScopedLock lock(all->mutex);
+  all->entries[number].closing = false;
+}
+
+int context_closed(unsigned number) {
+  if (number == 0) return kNotInJob;
+  Contexts *all = contexts.get();
+  ScopedLock lock(all->mutex);
+  const int dev = all->entries[number].dev;
+  // Under the lock: the number must not be given to a new context while this one's allocations still bear it.
+  std::uint64_t units[kMaxDevices] = {};
+  take_allocations_of(number, units);
+  for (unsigned i = 0; i < region().ndev(); ++i) {
+    if (units[i] != 0) rank().release(i, Kind::data, bytes_of(units[i]));
+  }
+  all->entries[number] = {};
+  for (unsigned i = 1; i < all->high; ++i) {
+    if (all->entries[i].home == number) all->entries[i] = {};
+  }
+  return dev;
+}
+
+void green_opened(CUgreenCtx green, CUcontext primary) {
+  Contexts *all = contexts.get();
+  if (all == nullptr) return;
+  ScopedLock lock(all->mutex);
+  if (const unsigned home = find(*all, primary)) add_green(*all, reinterpret_cast<CUcontext>(green), green, home);
+}
+
+void green_converted(CUgreenCtx green, CUcontext context) {
+  Contexts *all = contexts.get();
+  if (all == nullptr) return;
+  ScopedLock lock(all->mutex);
+  const unsigned index = find(*all, reinterpret_cast<CUcontext>(green));
+  if (index != 0 && find(*all, context) == 0) add_green(*all, context, green, all->entries[index].home);
+}
+
+void green_closed(CUgreenCtx green) {
+  Contexts *all = contexts.get();
+  if (all == nullptr) return;
+  ScopedLock lock(all->mutex);
+  for (unsigned i = 1; i < all->high; ++i) {
+    if (all->entries[i].green == green) all->entries[i] = {};
+  }
+  all->epoch.store(fresh_epoch(), std::memory_order_release);
+}
+
+bool green_place(CUgreenCtx green, Place *place) { return known_place(reinterpret_cast<CUcontext>(green), place); }
+
+unsigned live_contexts(unsigned dev) {
+  Contexts *all = contexts.get();
+  if (all == nullptr) return 0;
+  ScopedLock lock(all->mutex);
+  unsigned count = 0;
+  for (unsigned i = 1; i < all->high; ++i) {
+    const Entry &entry = all->entries[i];
+    count += entry.context != nullptr && entry.home == 0 && entry.dev == static_cast<int>(dev);
+  }
+  return count;
+}
+
+}  // namespace vgpu

@@ -1,0 +1,43 @@
+// Which context an allocation goes down with, and on which device of the region that is.
+#pragma once
+
+#include "hooks/cuda_api.h"
+
+namespace vgpu {
+
+struct Place {
+  unsigned context = 0;  // 0: more contexts than we keep track of
+  int dev = 0;           // kNotInJob: not a device of this job
+  CUdevice ordinal = 0;  // CUDA's number of it
+};
+
+// Where the calling thread would allocate now. False: it has no current context.
+bool current_place(Place *place);
+// Where a context is that this process made. False: not one that we know.
+bool known_place(CUcontext context, Place *place);
+
+// A context that was made, or a primary one that was retained.
+void context_opened(CUcontext context, CUdevice ordinal);
+// One more, one less use of a context (cuCtxAttach, cuCtxDetach). The latter says how many are left.
+void context_attached(CUcontext context);
+unsigned context_detached(CUcontext context);
+// Before the driver destroys it, because its handle can be another context's before the driver's call returns. From here
+// on only its number stands for it; 0: not one that we know.
+unsigned context_closing(CUcontext context);
+// The driver did not destroy it.
+void context_kept(unsigned number);
+// After the driver destroyed it: all that was allocated in it is given back. Returns its device, or kNotInJob.
+int context_closed(unsigned number);
+// The primary context of a device, if one was retained; null if not.
+CUcontext primary_context(CUdevice ordinal);
+void primary_retained(CUcontext context, CUdevice ordinal);
+
+// Green contexts: names for a part of a device, whose memory is its primary context's.
+void green_opened(CUgreenCtx green, CUcontext primary);
+void green_converted(CUgreenCtx green, CUcontext context);
+void green_closed(CUgreenCtx green);
+bool green_place(CUgreenCtx green, Place *place);
+
+unsigned live_contexts(unsigned dev);
+
+}  // namespace vgpu

@@ -1,0 +1,51 @@
+// What NVML calls this process: getpid(), except in a PID namespace, where it has to be found out.
+//
+// There the device's processes are listed before the process's first context and again after it, in steps of 20 ms, until
+// exactly one is new that is no other rank's. That takes as long as the driver needs to show a process, so the job's ranks
+// do it one at a time, under a lock in the region that the kernel drops with its holder. Whoever does not get it in time,
+// or does not see himself in time, does without: his number stays unknown, and so does what his contexts take.
+//
+// A process of another job that appears in just that moment, before ours does, is taken for ours; doubt_host_pid().
+#pragma once
+
+#include <cstdint>
+
+#include "nvml_client.h"
+#include "region/file_lock.h"
+#include "region/scoped.h"
+
+namespace vgpu {
+
+inline constexpr std::uint32_t kInitialPidNamespace = 0xEFFFFFFC;  // its inode, the same on every Linux
+
+// 0: unknown.
+unsigned nvml_pid();
+
+// NVML said something of the process it calls so that cannot be true of us. True: then it was another one, and the number
+// is unknown from now on.
+bool doubt_host_pid();
+
+// Around a call that makes a context on a device. Does nothing where the number is known, or cannot be found this way.
+class HostPidSearch {
+ public:
+  explicit HostPidSearch(unsigned dev);
+  ~HostPidSearch();
+  HostPidSearch(const HostPidSearch &) = delete;
+  HostPidSearch &operator=(const HostPidSearch &) = delete;
+
+  // The context is there.
+  void finish();
+
+ private:
+  bool begin();
+  unsigned find_new() const;
+
+  unsigned dev_;
+  bool ours_ = false;    // this thread's turn
+  bool active_ = false;  // under the lock, with a list of who was there before
+  ScopedFd file_;
+  FileLock lock_;  // after `file_`: let go before it is closed
+  NvmlProcesses before_;
+};
+
+}  // namespace vgpu

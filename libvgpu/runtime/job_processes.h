@@ -1,0 +1,37 @@
+// Which of the processes that NVML names are ranks of this job: those that live in the region.
+//
+// NVML speaks of processes by the host's numbers, which we know of ranks outside PID namespaces and of those that found
+// theirs (host_pid.h). Newer drivers instead use the numbers of the namespace that asks, and name nobody outside it: then
+// every process that is named exists here, and ranks are known by the numbers they have here.
+#pragma once
+
+#include "region/region.h"
+
+namespace vgpu {
+
+class JobProcesses {
+ public:
+  JobProcesses() : JobProcesses(identify_self()) {}
+
+  // First every process of a list, so that it is known whose numbers these are.
+  void see(unsigned pid);
+  bool has(unsigned pid);
+
+ private:
+  explicit JobProcesses(const SelfIdentity &self);
+
+  struct Member {
+    std::uint64_t owner;
+    unsigned slot;
+    unsigned host_pid;  // 0: unknown
+    unsigned pid_here;  // 0: it is in another namespace
+  };
+
+  Prober prober_;
+  Member members_[kSlots];
+  unsigned count_ = 0;
+  unsigned self_;
+  bool numbers_are_ours_;
+};
+
+}  // namespace vgpu

@@ -1,0 +1,65 @@
+#include "nvml_client.h"
+
+#include <dlfcn.h>
+
+#include "hooks/nvml_call.h"
+#include "hooks/resolve.h"
+#include "runtime.h"
+#include "wiped.h"
+
+namespace vgpu {
+
+namespace {
+
+enum class Usable : std::uint8_t { unknown, no, yes };
+
+struct Client {
+  pthread_mutex_t mutex;
+  Usable usable;                      // under `mutex`
+  nvmlDevice_t handles[kMaxDevices];  // under `mutex`
+};
+constinit WipedOnFork<Client> client;
+
+bool start(Client &state) {
+  if (state.usable == Usable::unknown) {
+    // RTLD_LOCAL, and never closed: the program's own use of NVML neither sees nor disturbs ours.
+    const bool loaded = loader_open("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL) != nullptr;
+    state.usable = loaded && REAL(nvmlInit_v2)() == NVML_SUCCESS ? Usable::yes : Usable::no;
+  }
+  return state.usable == Usable::yes;
+}
+
+// Null: no NVML, or it does not know the device.
+nvmlDevice_t handle_of(unsigned dev) {
+  Client *state = client.get();
+  if (state == nullptr) return nullptr;
+  ScopedLock lock(state->mutex);
+  if (!start(*state)) return nullptr;
+  nvmlDevice_t &handle = state->handles[dev];
+  const DeviceIdentity &identity = region().device(dev).identity;
+  if (handle == nullptr && REAL(nvmlDeviceGetHandleByUUID)(identity.uuid, &handle) != NVML_SUCCESS &&
+      REAL(nvmlDeviceGetHandleByPciBusId_v2)(identity.pci_bus_id, &handle) != NVML_SUCCESS) {
+    handle = nullptr;
+  }
+  return handle;
+}
+
+}  // namespace
+
+const nvmlProcessInfo_v1_t *NvmlProcesses::find(unsigned pid) const {
+  for (unsigned i = 0; i < count; ++i) {
+    if (entries[i].pid == pid) return &entries[i];
+  }
+  return nullptr;
+}
+
+bool list_processes(unsigned dev, NvmlProcesses *processes) {
+  const NvmlCall call;
+  const nvmlDevice_t handle = handle_of(dev);
+  if (handle == nullptr) return false;
+  // The first version of the list: later ones write structures whose size is not what the headers say.
+  processes->count = NvmlProcesses::kMost;
+  return REAL(nvmlDeviceGetComputeRunningProcesses)(handle, &processes->count, processes->entries) == NVML_SUCCESS;
+}
+
+}  // namespace vgpu

@@ -1,0 +1,147 @@
+#include "refusal.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+
+#include "log.h"
+#include "runtime.h"
+#include "wiped.h"
+
+namespace vgpu {
+
+namespace {
+
+constexpr unsigned kHoldersNamed = 3;
+
+struct Said {
+  std::atomic<bool> refusal;
+  std::atomic<bool> not_in_job;
+};
+constinit WipedOnFork<Said> said;
+
+bool first_time(std::atomic<bool> Said::*what) {
+  Said *state = said.get();
+  return state != nullptr && !(state->*what).exchange(true, std::memory_order_relaxed);
+}
+
+// A line that is put together piece by piece; cut, never overrun.
+class Line {
+ public:
+  __attribute__((format(printf, 2, 3))) void add(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    const int length = std::vsnprintf(text_ + used_, sizeof text_ - used_, format, arguments);
+    va_end(arguments);
+    if (length > 0) used_ = std::min(used_ + static_cast<std::size_t>(length), sizeof text_ - 1);
+  }
+  // Rounded up, except the limit, which is rounded down: the sum in the line is then seen to be too much.
+  void add_bytes(std::uint64_t bytes, bool round_up = true) {
+    const unsigned shift = bytes < (1 << 20) ? 10 : 20;
+    const std::uint64_t unit = std::uint64_t{1} << shift;
+    const std::uint64_t whole = bytes >> shift;
+    const std::uint64_t tenths = ((bytes & (unit - 1)) * 10 + (round_up ? unit - 1 : 0)) >> shift;
+    add("%llu", static_cast<unsigned long long>(whole + tenths / 10));
+    if (tenths % 10 != 0) add(".%llu", static_cast<unsigned long long>(tenths % 10));
+    add(shift == 10 ? "KiB" : "MiB");
+  }
+  const char *text() const { return text_; }
+
+ private:
+  char text_[768] = "";
+  std::size_t used_ = 0;
+};
+
+struct Holder {
+  std::uint64_t pid = 0;
+  std::uint64_t bytes = 0;
+};
+
+struct Holders {
+  Holder largest[kHoldersNamed];
+  unsigned others = 0;
+  std::uint64_t others_bytes = 0;
+};
+
+Holders find_holders(unsigned dev) {
+  Holders holders;
+  const Usage &usage = region().usage();
+  for (unsigned slot = kRootSlot + 1; slot < kSlots; ++slot) {
+    const OwnerWord owner = OwnerWord::unpack(usage.owner(slot).load(std::memory_order_relaxed));
+    if (owner.state == OwnerWord::kFree) continue;
+    Holder holder = {owner.pid, 0};
+    for (const Lane &lane : usage.lanes(slot, dev).kinds) {
+      holder.bytes += bytes_of(LaneWord::unpack(lane.current.load(std::memory_order_relaxed)).units);
+    }
+    for (Holder &place : holders.largest) {
+      if (holder.bytes > place.bytes) std::swap(holder, place);
+    }
+    if (holder.bytes != 0) {
+      ++holders.others;
+      holders.others_bytes += holder.bytes;
+    }
+  }
+  return holders;
+}
+
+void add_holders(unsigned dev, Line *line) {
+  const Holders holders = find_holders(dev);
+  const char *separator = "; held by ";
+  for (const Holder &holder : holders.largest) {
+    if (holder.bytes == 0) continue;
+    const bool self = holder.pid == static_cast<std::uint64_t>(getpid());
+    line->add(self ? "%sthis process (pid %llu) " : "%spid %llu ", separator,
+              static_cast<unsigned long long>(holder.pid));
+    line->add_bytes(holder.bytes);
+    separator = ", ";
+  }
+  if (holders.others != 0) {
+    line->add(holders.others == 1 ? ", %u other " : ", %u others ", holders.others);
+    line->add_bytes(holders.others_bytes);
+  }
+}
+
+void add_job(unsigned dev, Line *line) {
+  if (region().job().job_id != 0) {
+    line->add("vgpu: job %llu, GPU %u (%s)", static_cast<unsigned long long>(region().job().job_id), dev,
+              region().device(dev).identity.uuid);
+  } else {
+    line->add("vgpu: GPU %u (%s)", dev, region().device(dev).identity.uuid);
+  }
+}
+
+}  // namespace
+
+void say_refusal(unsigned dev, std::uint64_t asked, Grant grant) {
+  // Without a limit the GPU itself has no more. The driver would refuse it too, without a word, and no option helps.
+  if (grant == Grant::refused && !is_limited(dev)) return;
+  if (!first_time(&Said::refusal)) return;
+  if (grant == Grant::detached) {
+    say(LogLevel::error, rank().trouble().text);
+    return;
+  }
+  Line line;
+  add_job(dev, &line);
+  line.add(": out of memory: ");
+  line.add_bytes(region().memory_used(dev));
+  line.add(" used + ");
+  line.add_bytes(bytes_of(units_for(asked)));
+  line.add(" asked > ");
+  line.add_bytes(region().memory_limit(dev), false);
+  line.add(" limit");
+  add_holders(dev, &line);
+  line.add("; ask for more with --gpu-mem");
+  say(LogLevel::error, line.text());
+}
+
+void say_not_in_job() {
+  if (!first_time(&Said::not_in_job)) return;
+  say(LogLevel::error,
+      "vgpu: this GPU is not one of the job's, and nothing can be allocated on it; ask for more GPUs with --gres or "
+      "set "
+      "CUDA_VISIBLE_DEVICES to the job's");
+}
+
+}  // namespace vgpu

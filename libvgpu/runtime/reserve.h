@@ -1,0 +1,13 @@
+// The one way to take memory for a call: from the limit, else from what this process keeps idle, else not.
+#pragma once
+
+#include "region/region.h"
+
+namespace vgpu {
+
+// False: refused, and said.
+bool reserve_memory(unsigned dev, Kind kind, std::uint64_t bytes);
+// The same from within a measurement of hidden memory, which cannot wait for another one.
+bool reserve_measured(unsigned dev, Kind kind, std::uint64_t bytes);
+
+}  // namespace vgpu

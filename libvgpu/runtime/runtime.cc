@@ -1,0 +1,67 @@
+#include "runtime.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <new>
+
+#include "config.h"
+#include "log.h"
+#include "wiped.h"
+
+namespace vgpu {
+
+std::atomic<Runtime *> runtime_state{nullptr};
+std::atomic<Mode> runtime_mode{Mode::unknown};
+
+namespace {
+
+// Wiped on fork, so that a child never finds it locked by a thread it does not have.
+constinit WipedOnFork<pthread_mutex_t> starting;
+
+Mode without_region(const Error &error) {
+  const bool open = site_fails_open();
+  sayf(LogLevel::error, "%s; %s", error.text,
+       open ? "this site lets the program go on without limits" : "the GPU cannot be used");
+  return open ? Mode::inert : Mode::closed;
+}
+
+Mode attach() {
+  void *memory = mmap(nullptr, sizeof(Runtime), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return Mode::closed;
+  Runtime *state = new (memory) Runtime;
+  const Trust trust = inside_slurm_job() ? Trust::root : Trust::root_or_self;
+  if (const Error error = Region::attach(region_directory(), trust, &state->region)) return without_region(error);
+  // Without a slot every allocation is refused, with the reason; a slot may come free.
+  if (const Error error = Rank::attach(state->region, &state->rank); error.fault == Fault::system) {
+    return without_region(error);
+  }
+  sayf(LogLevel::info, "vgpu: process %d has slot %u of job %llu in %s", getpid(), state->rank.slot(),
+       static_cast<unsigned long long>(state->region.job().job_id), region_directory());
+  runtime_state.store(state, std::memory_order_relaxed);  // published by the mode
+  return Mode::active;
+}
+
+// Only a mark for the others: whoever cleans up later than we do still calls the driver.
+__attribute__((destructor)) void leave() {
+  if (runtime_mode.load(std::memory_order_acquire) == Mode::active) rank().leave();
+}
+
+}  // namespace
+
+Mode start_runtime() {
+  if (!region_is_expected()) {
+    runtime_mode.store(Mode::inert, std::memory_order_release);
+    return Mode::inert;
+  }
+  pthread_mutex_t *mutex = starting.get();
+  if (mutex == nullptr) return Mode::closed;
+  ScopedLock lock(*mutex);
+  Mode now = runtime_mode.load(std::memory_order_acquire);
+  if (now != Mode::unknown) return now;
+  now = attach();
+  runtime_mode.store(now, std::memory_order_release);
+  return now;
+}
+
+}  // namespace vgpu

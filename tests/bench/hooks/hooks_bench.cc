@@ -1,0 +1,307 @@
+// What libvgpu adds to calls of the driver: the same work without it, with a region but no limit, and with a limit, in
+// turns, each in fresh processes on one simulated node. Figures are differences of medians.
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <sstream>
+
+#include "../bench_region.h"
+#include "../clock.h"
+#include "../figure.h"
+#include "../group.h"
+#include "../pairs.h"
+#include "../scratch.h"
+#include "../shared.h"
+#include "../statistics.h"
+#include "work.h"
+
+namespace bench {
+
+namespace {
+
+constexpr char kUuid[] = "GPU-be7c0000-0000-4000-8000-000000000001";
+constexpr char kSlowUuid[] = "GPU-be7c0000-0000-4000-8000-000000000002";  // NVML shows a process after 80 ms
+constexpr char kSlowOrdinal[] = "1";
+constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
+constexpr std::uint64_t kDevice = 80 * kGiB;
+constexpr std::uint64_t kContext = std::uint64_t{64} << 20;
+constexpr unsigned kRounds = 7;
+
+enum class With { nothing, region, limit };
+
+// A process that does some work; its output is read when it has ended.
+class Worker {
+ public:
+  Worker(const std::vector<std::string> &arguments, const std::map<std::string, std::string> &environment,
+         const std::vector<std::string> &launcher = {}) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) throw Failure("pipe: %s", std::strerror(errno));
+    std::vector<std::string> settings;
+    for (char **old = environ; *old != nullptr; ++old) {
+      const std::string name(*old, std::strcspn(*old, "="));
+      if (environment.count(name) == 0) settings.push_back(*old);
+    }
+    for (const auto &[name, value] : environment) settings.push_back(name + "=" + value);
+    std::vector<char *> environment_pointers = pointers(settings);
+    std::vector<std::string> line = launcher;
+    line.push_back(std::filesystem::read_symlink("/proc/self/exe"));
+    line.push_back("work");
+    line.insert(line.end(), arguments.begin(), arguments.end());
+    std::vector<char *> line_pointers = pointers(line);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+    const int fault =
+        posix_spawnp(&pid_, line_pointers[0], &actions, nullptr, line_pointers.data(), environment_pointers.data());
+    posix_spawn_file_actions_destroy(&actions);
+    close(ends[1]);
+    output_ = ends[0];
+    if (fault != 0) throw Failure("posix_spawn: %s", std::strerror(fault));
+  }
+  Worker(Worker &&other) noexcept : pid_(std::exchange(other.pid_, 0)), output_(std::exchange(other.output_, -1)) {}
+  Worker &operator=(Worker &&) = delete;
+  ~Worker() {
+    if (output_ >= 0) close(output_);
+    if (pid_ > 0) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+  }
+
+  double result() {
+    std::string text;
+    char buffer[256];
+    for (ssize_t length; (length = read(output_, buffer, sizeof buffer)) > 0;) {
+      text.append(buffer, static_cast<std::size_t>(length));
+    }
+    int status = 0;
+    waitpid(std::exchange(pid_, 0), &status, 0);
+    if (status != 0) throw Failure("a worker failed");
+    return text.empty() ? 0 : std::stod(text);
+  }
+
+ private:
+  static std::vector<char *> pointers(std::vector<std::string> &strings) {
+    std::vector<char *> result;
+    for (std::string &string : strings) result.push_back(string.data());
+    result.push_back(nullptr);
+    return result;
+  }
+
+  pid_t pid_ = 0;
+  int output_ = -1;
+};
+
+class Bench {
+ public:
+  Bench()
+      : free_(scratch_.path(), kDevice, kUuid, kDevice),
+        limited_(scratch_.path(), kDevice / 2, kUuid, kDevice),
+        tight_(scratch_.path(), kTightLimit, kUuid, kDevice) {
+    // The workers' own search path does not hold for libvgpu, which opens NVML.
+    const char *path = std::getenv("LD_LIBRARY_PATH");
+    setenv("LD_LIBRARY_PATH", path != nullptr ? (SIMGPU_LIBRARIES ":" + std::string(path)).c_str() : SIMGPU_LIBRARIES,
+           1);
+    setenv("SIMGPU_NODE", (scratch_.path() + "/node").c_str(), 1);
+    const std::string description =
+        "memory=80GiB; reserved=0; context=64MiB; visibility_ms=0; idle_ms=1000; device; uuid=";
+    setenv("SIMGPU_CONFIG", (description + kUuid + "; device; visibility_ms=80; uuid=" + kSlowUuid).c_str(), 1);
+  }
+
+  void run() {
+    const double pair = added("pairs", With::limit);
+    print_figure("hooks.pair_added_ns", pair, "ns", 100);
+    std::printf("hooks.pair_added_ns with a region but no limit: %.1f\n", added("pairs", With::region));
+    pairs_among_idle_ranks();
+    print_figure("hooks.pair_added_100k_ns", added("many", With::limit), "ns", 120);
+    print_figure("hooks.async_added_ns", added("async", With::limit), "ns", 150);
+    print_figure("hooks.vmm_added_ns", added("physical", With::limit), "ns", 300);
+    crowd();
+    print_figure("hooks.getinfo_added_ns", added("queries", With::limit), "ns", 30);
+    print_figure("hooks.launch_added_ns", one(With::limit, {"detours"}), "ns", 0);
+    print_figure("hooks.launch_linked_added_ns", added("launches", With::limit), "ns", 2);
+    contexts_at_once();
+    contexts_in_namespaces();
+    overshoot();
+  }
+
+ private:
+  static constexpr std::uint64_t kTightLimit = 2 * kGiB;
+
+  const BenchRegion &region(With with) const { return with == With::region ? free_ : limited_; }
+
+  std::map<std::string, std::string> environment(With with) const {
+    if (with == With::nothing) return {};
+    return {{"VGPU_REGION", region(with).directory()}, {"LD_PRELOAD", LIBVGPU_PATH}};
+  }
+
+  double one(With with, const std::vector<std::string> &arguments) const {
+    return Worker(arguments, environment(with)).result();
+  }
+
+  double added(const char *kind, With with) const {
+    std::vector<double> differences;
+    for (unsigned round = 0; round < kRounds; ++round) {
+      const double native = one(With::nothing, {kind});
+      differences.push_back(one(with, {kind}) - native);
+    }
+    return median(differences);
+  }
+
+  void pairs_among_idle_ranks() const {
+    Shared<Gate> gate;
+    Group idle(255, [&](unsigned) {
+      AttachedRank rank(limited_);
+      if (!rank.reserve(kPairBytes)) throw Failure("an idle rank was refused");
+      gate->pass();
+      for (;;) pause();
+    });
+    gate->await(255);
+    print_figure("hooks.pair_added_255idle_ns", added("pairs", With::limit), "ns", 120);
+    idle.signal_all(SIGKILL);
+  }
+
+  // Wall time x cores / pairs of all: what a pair costs the core that does it.
+  double crowd_ns(With with, unsigned ranks, const char *kind) const {
+    const Window window = {now_ns() + 300 * kMillisecond, now_ns() + 900 * kMillisecond};
+    double pairs = 0;
+    std::vector<Worker> workers = start(with, ranks, kind, window);
+    for (Worker &worker : workers) pairs += worker.result();
+    const double cores = std::min(ranks, usable_cores());
+    return static_cast<double>(window.end_ns - window.start_ns) * cores / pairs;
+  }
+
+  std::vector<Worker> start(With with, unsigned ranks, const std::string &kind, const Window &window) const {
+    std::vector<Worker> workers;
+    for (unsigned i = 0; i < ranks; ++i) {
+      workers.emplace_back(
+          std::vector<std::string>{kind, std::to_string(window.start_ns), std::to_string(window.end_ns)},
+          environment(with));
+    }
+    return workers;
+  }
+
+  void crowd() const {
+    std::vector<double> pair_added, large_native, large_limited;
+    for (unsigned round = 0; round < kRounds; ++round) {
+      const double native = crowd_ns(With::nothing, 8, "crowd");
+      pair_added.push_back(crowd_ns(With::limit, 8, "crowd") - native);
+      large_native.push_back(crowd_ns(With::nothing, 8, "large") / crowd_ns(With::nothing, 1, "large"));
+      large_limited.push_back(crowd_ns(With::limit, 8, "large") / crowd_ns(With::limit, 1, "large"));
+    }
+    print_figure("hooks.pair_added_8p_ns", median(pair_added), "ns", 350);
+    std::printf("256 MiB allocations, 8 ranks against one: %.3f natively, %.3f with a limit\n", median(large_native),
+                median(large_limited));
+    print_figure("hooks.alloc256m_8p_ratio", median(large_limited) / median(large_native), "ratio", 1.1);
+  }
+
+  // Until the last of 8 ranks that start together has its context.
+  double last_context_ms(With with) const {
+    const Window window = {now_ns() + 200 * kMillisecond, 0};
+    double last = 0;
+    std::vector<Worker> workers = start(with, 8, "contexts", window);
+    for (Worker &worker : workers) last = std::max(last, worker.result());
+    return last / kMillisecond;
+  }
+
+  void contexts_at_once() const {
+    std::vector<double> differences;
+    for (unsigned round = 0; round < kRounds; ++round) {
+      const double native = last_context_ms(With::nothing);
+      differences.push_back(last_context_ms(With::limit) - native);
+    }
+    print_figure("hooks.init_8ranks_added_ms", median(differences), "ms", 50);
+  }
+
+  // Until the last of 8 ranks, each in a PID namespace of its own, has its context and has found out who it is.
+  double last_in_namespaces_ms() const {
+    const BenchRegion job(scratch_.path(), kDevice / 2, kSlowUuid, kDevice);
+    const std::uint64_t start = now_ns() + 500 * kMillisecond;
+    std::vector<Worker> workers;
+    for (unsigned i = 0; i < 8; ++i) {
+      workers.emplace_back(
+          std::vector<std::string>{"contexts", std::to_string(start), "0", kSlowOrdinal},
+          std::map<std::string, std::string>{{"VGPU_REGION", job.directory()}, {"LD_PRELOAD", LIBVGPU_PATH}},
+          std::vector<std::string>{"unshare", "--pid", "--fork", "--kill-child"});
+    }
+    double last = 0;
+    for (Worker &worker : workers) last = std::max(last, worker.result());
+    vgpu::Snapshot snapshot;
+    check(vgpu::Snapshot::read(job.directory(), vgpu::Trust::root_or_self, vgpu::Detail::memory, &snapshot));
+    unsigned found = 0;
+    for (unsigned i = 0; i < snapshot.ranks(); ++i) found += snapshot.rank(i).info.host_pid != 0;
+    if (found != 8) throw Failure("%u of 8 ranks found out who they are", found);
+    return last / kMillisecond;
+  }
+
+  void contexts_in_namespaces() const {
+    if (geteuid() != 0) {
+      std::printf("hooks.init_8ranks_pidns_ms needs root, who alone can make a PID namespace\n");
+      return;
+    }
+    held_on_node();  // starts the node outside of them
+    std::vector<double> results;
+    for (unsigned round = 0; round < kRounds; ++round) results.push_back(last_in_namespaces_ms());
+    print_figure("hooks.init_8ranks_pidns_ms", median(results), "ms", 1000);
+  }
+
+  // Eight greedy ranks at a limit that is always full.
+  void overshoot() const {
+    const int counters = memfd_create("counters", 0);
+    if (counters < 0 || ftruncate(counters, 4096) != 0) throw Failure("no shared counters");
+    const Window window = {now_ns() + 200 * kMillisecond, now_ns() + 2200 * kMillisecond};
+    std::vector<Worker> workers;
+    for (unsigned i = 0; i < 8; ++i) {
+      workers.emplace_back(
+          std::vector<std::string>{"greed", std::to_string(window.start_ns), std::to_string(window.end_ns),
+                                   std::to_string(counters)},
+          std::map<std::string, std::string>{{"VGPU_REGION", tight_.directory()}, {"LD_PRELOAD", LIBVGPU_PATH}});
+    }
+    std::uint64_t most_held = 0;
+    while (now_ns() < window.end_ns) most_held = std::max(most_held, held_on_node());
+    for (Worker &worker : workers) worker.result();
+    std::int64_t counted[2] = {};
+    if (pread(counters, counted, sizeof counted, 0) != sizeof counted) throw Failure("the counters cannot be read");
+    close(counters);
+    const auto over = [](std::uint64_t bytes) {
+      return bytes > kTightLimit ? static_cast<double>(bytes - kTightLimit) : 0;
+    };
+    print_figure("hooks.overshoot_bytes", over(static_cast<std::uint64_t>(counted[1])), "bytes", 0);
+    print_figure("hooks.hidden_overshoot_bytes", over(most_held), "bytes", 8 * kContext);
+  }
+
+  // The node's own books: device, host PID, bytes, ... a line for each process.
+  static std::uint64_t held_on_node() {
+    std::unique_ptr<FILE, int (*)(FILE *)> usage(popen(SIMGPU_CTL " usage", "re"), pclose);
+    std::uint64_t sum = 0;
+    char line[256];
+    while (usage && std::fgets(line, sizeof line, usage.get()) != nullptr) {
+      unsigned long long bytes = 0;
+      if (std::sscanf(line, "%*u %*u %llu", &bytes) == 1) sum += bytes;
+    }
+    return sum;
+  }
+
+  ScratchDirectory scratch_;
+  BenchRegion free_;
+  BenchRegion limited_;
+  BenchRegion tight_;
+};
+
+}  // namespace
+
+}  // namespace bench
+
+int main(int argc, char **argv) {
+  if (argc > 2 && std::strcmp(argv[1], "work") == 0) return bench::work({argv + 2, argv + argc});
+  return bench::run("hooks_bench", [] { bench::Bench().run(); });
+}

@@ -1,0 +1,18 @@
+// What the ranks of hooks_bench do, each in a process of its own that was started with or without libvgpu.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace bench {
+
+// Runs one kind of work and prints its result: a number, or nothing. `arguments` starts with the kind's name.
+int work(const std::vector<std::string> &arguments);
+
+// How work in several processes keeps in step: all start at an instant of CLOCK_MONOTONIC and stop at another.
+struct Window {
+  unsigned long long start_ns;
+  unsigned long long end_ns;
+};
+
+}  // namespace bench

@@ -1,0 +1,18 @@
+#include "fake_driver.h"
+
+#include "hooks/resolve.h"
+
+namespace vgpu {
+
+std::atomic<void *> real_pointers[kSymbols];
+
+// Asked every time: tests change their minds.
+void *find_real(Symbol symbol) {
+  const auto at = test::fake_functions.find(symbol);
+  return at != test::fake_functions.end() ? at->second : nullptr;
+}
+
+// No NVML: nothing hidden is ever found.
+void *loader_open(const char *, int) { return nullptr; }
+
+}  // namespace vgpu

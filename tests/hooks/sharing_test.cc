@@ -1,0 +1,217 @@
+// Memory that several processes of a job hold, or that comes from another interface: charged once, where it was made, and
+// not lost when its maker goes first.
+#include "hooks/cuda_api.h"
+#include "support.h"
+
+namespace vgpu::test {
+namespace {
+
+constexpr std::uint64_t kBytes = 8 * kMiB;
+
+std::string text(std::uint64_t value) { return std::to_string(value); }
+
+class SharingTest : public HooksTest {
+ protected:
+  void SetUp() override {
+    limit_to(512 * kMiB);
+    maker_ = start_on(0);
+    user_ = start_on(0);
+  }
+  void TearDown() override {
+    maker_.reset();
+    user_.reset();
+    HooksTest::TearDown();
+  }
+
+  static std::string word(Program &program, const std::string &line) {
+    const Answer answer = program.ask("call " + line);
+    EXPECT_EQ(answer.result, 0) << line;
+    return answer.values.empty() ? "" : answer.values[0];
+  }
+  // A descriptor of one process in the other.
+  static std::uint64_t send(Program &from, std::uint64_t fd, Program &to) {
+    const std::uint64_t taken = to.must("call take " + text(static_cast<std::uint64_t>(from.pid())) + " " + text(fd));
+    from.must("call close " + text(fd));
+    return taken;
+  }
+  // What `user_` holds beyond its context, once that has been measured.
+  std::uint64_t held_by_user() {
+    sleep_ms(25);
+    user_->must("info");
+    return charged() - kContext;
+  }
+
+  std::unique_ptr<Program> maker_, user_;
+};
+
+// Each of these shares memory of 8 MiB, says how to free it in the one and the other, and how much there is of it.
+struct Shared {
+  std::string free_in_maker, free_in_user;
+  std::uint64_t charged = kBytes;
+};
+
+using Share = Shared (*)(Program &maker, Program &user);
+
+struct Way {
+  const char *name;
+  Share share;
+};
+
+Shared share_by_ipc(Program &maker, Program &user) {
+  const std::uint64_t pointer = maker.make("cuMemAlloc_v2", kBytes);
+  const std::string handle = maker.ask("call cuIpcGetMemHandle " + text(pointer)).values.at(0);
+  const std::uint64_t opened = user.must("call cuIpcOpenMemHandle_v2 " + handle);
+  return {"drop cuMemFree_v2 " + text(pointer), "call cuIpcCloseMemHandle " + text(opened)};
+}
+
+std::uint64_t descriptor_for(Program &maker, const std::string &line, Program &user) {
+  const std::uint64_t fd = maker.must(line);
+  const std::uint64_t taken = user.must("call take " + text(static_cast<std::uint64_t>(maker.pid())) + " " + text(fd));
+  maker.must("call close " + text(fd));
+  return taken;
+}
+
+Shared share_by_handle(Program &maker, Program &user) {
+  const std::uint64_t handle = maker.must("call cuMemCreate " + text(kBytes) + " 0");
+  const std::uint64_t fd = descriptor_for(maker, "call cuMemExportToShareableHandle " + text(handle), user);
+  const std::uint64_t imported = user.must("call cuMemImportFromShareableHandle " + text(fd));
+  const std::uint64_t address = user.must("call cuMemAddressReserve " + text(kBytes));
+  user.must("call cuMemMap " + text(address) + " " + text(kBytes) + " " + text(imported));
+  user.must("call cuMemRelease " + text(imported));
+  user.must("call close " + text(fd));
+  return {"call cuMemRelease " + text(handle), "call cuMemUnmap " + text(address) + " " + text(kBytes)};
+}
+
+Shared share_by_external_memory(Program &maker, Program &user) {
+  const std::uint64_t handle = maker.must("call cuMemCreate " + text(kBytes) + " 0");
+  const std::uint64_t fd = descriptor_for(maker, "call cuMemExportToShareableHandle " + text(handle), user);
+  const std::uint64_t memory = user.must("call cuImportExternalMemory " + text(fd) + " " + text(kBytes));
+  const std::uint64_t buffer = user.must("call cuExternalMemoryGetMappedBuffer " + text(memory) + " " + text(kBytes));
+  user.must("call cuDestroyExternalMemory " + text(memory));
+  return {"call cuMemRelease " + text(handle), "drop cuMemFree_v2 " + text(buffer)};
+}
+
+Shared share_by_pool(Program &maker, Program &user) {
+  const std::uint64_t pool = maker.must("call cuMemPoolCreate 0 1");
+  const std::uint64_t fd = descriptor_for(maker, "call cuMemPoolExportToShareableHandle " + text(pool), user);
+  const std::uint64_t imported = user.must("call cuMemPoolImportFromShareableHandle " + text(fd));
+  user.must("call close " + text(fd));
+  const std::uint64_t pointer = maker.must("call cuMemAllocFromPoolAsync " + text(kBytes) + " 0 " + text(pool));
+  const std::string data = maker.ask("call cuMemPoolExportPointer " + text(pointer)).values.at(0);
+  const std::uint64_t opened = user.must("call cuMemPoolImportPointer " + text(imported) + " " + data);
+  // Nothing can be allocated from it there.
+  EXPECT_EQ(user.ask("call cuMemAllocFromPoolAsync 2097152 0 " + text(imported)).result, CUDA_ERROR_INVALID_VALUE);
+  return {"drop cuMemFree_v2 " + text(pointer), "call cuMemFreeAsync " + text(opened) + " 0", 32 * kMiB};
+}
+
+class EverySharingTest : public SharingTest, public testing::WithParamInterface<Way> {};
+
+TEST_P(EverySharingTest, ChargedOnceToItsMaker) {
+  const Shared shared = GetParam().share(*maker_, *user_);
+  expect_held(2 * kContext + shared.charged);
+  EXPECT_EQ(charged(0, Kind::data), shared.charged);
+  sleep_ms(1100);  // long enough for every measurement
+  user_->must("info");
+  maker_->must("info");
+  expect_held(2 * kContext + shared.charged);
+  user_->must(shared.free_in_user);
+  expect_held(2 * kContext + shared.charged);
+  maker_->must(shared.free_in_maker);
+  maker_->must("call cuCtxSynchronize");
+  expect_held(2 * kContext);
+}
+
+TEST_P(EverySharingTest, TheUserDies) {
+  const Shared shared = GetParam().share(*maker_, *user_);
+  user_->end(SIGKILL);
+  for (int waited = 0; node().held(0) > kContext + shared.charged && waited < 5000; ++waited) sleep_ms(1);
+  sleep_ms(110);
+  EXPECT_EQ(maker_->must("info"), 512 * kMiB - kContext - shared.charged);
+  expect_held(kContext + shared.charged);
+  maker_->must(shared.free_in_maker);
+  maker_->must("call cuCtxSynchronize");
+  expect_held(kContext);
+}
+
+// The driver keeps the memory for who is left, and so does the charge, once it has been measured.
+TEST_P(EverySharingTest, TheMakerDies) {
+  const Shared shared = GetParam().share(*maker_, *user_);
+  maker_->end(SIGKILL);
+  for (int waited = 0; node().held(0) > kContext + shared.charged && waited < 5000; ++waited) sleep_ms(1);
+  sleep_ms(1100);
+  for (unsigned i = 0; i < 8; ++i) user_->must("info");
+  expect_held(kContext + shared.charged);
+  user_->must(shared.free_in_user);
+  sleep_ms(1100);
+  for (unsigned i = 0; i < 8; ++i) user_->must("info");
+  expect_held(kContext);
+}
+
+TEST_P(EverySharingTest, BothDie) {
+  GetParam().share(*maker_, *user_);
+  maker_->end(SIGKILL);
+  user_->end(SIGKILL);
+  const auto survivor = start_on(0);
+  survivor->drop("cuMemFree_v2", survivor->make("cuMemAlloc_v2", 512 * kMiB - kContext));
+  EXPECT_EQ(charged(), kContext);
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, EverySharingTest,
+                         testing::Values(Way{"Ipc", share_by_ipc}, Way{"Handle", share_by_handle},
+                                         Way{"ExternalMemory", share_by_external_memory}, Way{"Pool", share_by_pool}),
+                         [](const auto &info) { return std::string(info.param.name); });
+
+// ---- in one process -------------------------------------------------------------------------------------------------
+
+TEST_F(SharingTest, ImportedWhereItWasMade) {
+  const std::uint64_t handle = maker_->must("call cuMemCreate " + text(kBytes) + " 0");
+  const std::uint64_t fd = maker_->must("call cuMemExportToShareableHandle " + text(handle));
+  const std::uint64_t imported = maker_->must("call cuMemImportFromShareableHandle " + text(fd));
+  maker_->must("call close " + text(fd));
+  expect_held(2 * kContext + kBytes);
+  maker_->must("call cuMemRelease " + text(handle));
+  expect_held(2 * kContext + kBytes);  // still there
+  maker_->must("call cuMemRelease " + text(imported));
+  EXPECT_EQ(node().held(0), 2 * kContext);
+  change_limit(0, 2 * kContext + kBytes);
+  maker_->drop("cuMemFree_v2", maker_->make("cuMemAlloc_v2", kBytes));
+  expect_held(2 * kContext);
+}
+
+TEST_F(SharingTest, ADescriptorInFlightKeepsIt) {
+  const std::uint64_t handle = maker_->must("call cuMemCreate " + text(kBytes) + " 0");
+  const std::uint64_t fd = maker_->must("call cuMemExportToShareableHandle " + text(handle));
+  maker_->must("call cuMemRelease " + text(handle));
+  // The simulated driver counts what only a descriptor holds to nobody, and so does NVML.
+  EXPECT_EQ(charged(), 2 * kContext);
+  const std::uint64_t taken = send(*maker_, fd, *user_);
+  const std::uint64_t imported = user_->must("call cuMemImportFromShareableHandle " + text(taken));
+  user_->must("call close " + text(taken));
+  sleep_ms(1100);
+  for (unsigned i = 0; i < 8; ++i) user_->must("info");
+  expect_held(2 * kContext + kBytes);
+  user_->must("call cuMemRelease " + text(imported));
+}
+
+// ---- another interface ----------------------------------------------------------------------------------------------
+
+TEST_F(SharingTest, MemoryOfAnotherInterfaceCountsWithinASecond) {
+  const std::uint64_t fd = user_->must("call memfd " + text(kBytes));
+  const std::uint64_t memory = user_->must("call cuImportExternalMemory " + text(fd) + " " + text(kBytes));
+  const std::uint64_t buffer = user_->must("call cuExternalMemoryGetMappedBuffer " + text(memory) + " " + text(kBytes));
+  user_->drop("cuMemFree_v2", user_->make("cuMemAlloc_v2", 2 * kMiB));
+  sleep_ms(25);
+  user_->drop("cuMemFree_v2", user_->make("cuMemAlloc_v2", 2 * kMiB));
+  expect_held(2 * kContext + kBytes);
+  EXPECT_EQ(charged(0, Kind::data), 0u) << "it is not what calls allocated";
+  EXPECT_EQ(charged(0, Kind::other), kBytes);
+  user_->drop("cuMemFree_v2", buffer);
+  user_->must("call cuDestroyExternalMemory " + text(memory));
+  sleep_ms(25);
+  user_->drop("cuMemFree_v2", user_->make("cuMemAlloc_v2", 2 * kMiB));
+  expect_held(2 * kContext);
+  EXPECT_EQ(user_->ask("call cuImportExternalMemory 99 4096").result, CUDA_ERROR_INVALID_VALUE);
+}
+
+}  // namespace
+}  // namespace vgpu::test

@@ -1,0 +1,33 @@
+// What vgpu-probe says of processes, read back with suspicion.
+#include "node/processes.h"
+
+#include <gtest/gtest.h>
+
+namespace vgpu {
+namespace {
+
+TEST(Processes, ReadBackAsWritten) {
+  const std::vector<GpuProcess> processes = {{"GPU-a", 1, 0}, {"MIG-b", 4711, ~std::uint64_t{0}}};
+  std::vector<GpuProcess> again;
+  const Error error = parse_processes("here", format_processes(processes), &again);
+  ASSERT_FALSE(error) << error.text;
+  EXPECT_EQ(again, processes);
+  ASSERT_FALSE(parse_processes("here", format_processes({}), &again));
+  EXPECT_TRUE(again.empty());
+}
+
+TEST(Processes, AnythingElseIsRefusedAndChangesNothing) {
+  for (const char *bad :
+       {"", "\n", "vgpu-processes 2\nend 0\n", "vgpu-processes 1\n", "vgpu-processes 1\nend 1\n",
+        "vgpu-processes 1\nprocess GPU-a 1 2\n", "vgpu-processes 1\nprocess GPU-a 1 2\nend 2\n",
+        "vgpu-processes 1\nprocess GPU-a 0 2\nend 1\n", "vgpu-processes 1\nprocess GPU-a -5 2\nend 1\n",
+        "vgpu-processes 1\nprocess GPU-a 1\nend 1\n", "vgpu-processes 1\nprocess GPU-a 1 2 3\nend 1\n",
+        "vgpu-processes 1\nprocess GPU-a 99999999999 2\nend 1\n", "vgpu-processes 1\nrank GPU-a 1 2\nend 1\n"}) {
+    std::vector<GpuProcess> processes = {{"GPU-before", 7, 7}};
+    EXPECT_TRUE(parse_processes("here", bad, &processes)) << bad;
+    EXPECT_EQ(processes.size(), 1u) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace vgpu

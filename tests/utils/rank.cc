@@ -1,0 +1,44 @@
+// rank MIB: takes a slot in the region it was given, reserves memory on its first device, says how that went, and stays
+// until it is told to end.
+// rank interrupts: says when it is interrupted, every time. (A shell's trap runs once for several signals.)
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "region/region.h"
+
+namespace {
+
+void say(const char *line) {
+  if (write(STDOUT_FILENO, line, std::strlen(line)) < 0) _exit(1);
+}
+
+[[noreturn]] void count_interrupts() {
+  signal(SIGINT, [](int) { say("caught INT\n"); });
+  signal(SIGUSR1, [](int) { _exit(7); });
+  say("ready\n");
+  for (;;) pause();
+}
+
+}  // namespace
+
+int main(int, char **argv) {
+  if (std::strcmp(argv[1], "interrupts") == 0) count_interrupts();
+  static vgpu::Region region;
+  static vgpu::Rank rank;
+  const char *directory = std::getenv("VGPU_REGION");
+  if (directory == nullptr) return 1;
+  vgpu::Error error = vgpu::Region::attach(directory, vgpu::Trust::root_or_self, &region);
+  if (!error) error = vgpu::Rank::attach(region, &rank);
+  if (error) {
+    std::fprintf(stderr, "%s\n", error.text);
+    return 1;
+  }
+  const bool granted =
+      rank.reserve(0, vgpu::Kind::data, std::strtoull(argv[1], nullptr, 10) << 20) == vgpu::Grant::granted;
+  say(granted ? "granted\n" : "refused\n");
+  for (;;) pause();
+}

@@ -1,0 +1,122 @@
+// vgpu-run: a program's ranks under a common GPU limit, without Slurm. See vgpu-run.1.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "install.h"
+#include "node/preload.h"
+#include "node/probe.h"
+#include "options.h"
+#include "private_region.h"
+#include "ranks.h"
+#include "status.h"
+
+namespace {
+
+using namespace vgpu;
+using namespace vgpu::run;
+
+constexpr char kSelf[] = "/run/vgpu/self";
+
+// The region that this process is held to already; empty if there is none.
+std::string outer_region() {
+  struct stat status;
+  if (stat(kSelf, &status) == 0) return kSelf;
+  const char *region = std::getenv("VGPU_REGION");
+  return region != nullptr ? region : "";
+}
+
+Error find_devices(Node *node) {
+  ProbeOptions probe;
+  probe.program = find_probe();
+  if (Error error = probe_devices(probe, node)) return error;
+  if (!node->devices.empty()) return {};
+  return make_error(Fault::not_found, "vgpu: there is no GPU on this machine%s%s; see what nvidia-smi says",
+                    node->problems.empty() ? "" : ": ", node->problems.empty() ? "" : node->problems[0].c_str());
+}
+
+// One for each device of the node.
+Error make_devices(const Options &options, std::vector<DeviceSpec> *devices) {
+  Node node;
+  if (Error error = find_devices(&node)) return error;
+  if (options.memory) {
+    if (Error error = options.memory->check_gpus("--gpu-mem", static_cast<unsigned>(node.devices.size()))) return error;
+  }
+  for (const NodeDevice &found : node.devices) {
+    DeviceSpec device;
+    device.identity = found.identity;
+    device.memory_limit = found.identity.memory_bytes;
+    if (options.memory) {
+      std::uint64_t asked = 0;
+      const auto index = static_cast<unsigned>(devices->size());
+      if (Error error = options.memory->resolve("--gpu-mem", index, device.memory_limit, &asked)) return error;
+      device.memory_limit = std::min(asked, device.memory_limit);
+    }
+    device.sm_percent = options.sm_percent.value_or(100);
+    devices->push_back(device);
+  }
+  return {};
+}
+
+RegionSpec make_spec(const Options &options, const std::vector<DeviceSpec> &devices) {
+  RegionSpec spec;
+  spec.uid = geteuid();
+  spec.launch_hooks = options.sm_percent.value_or(100) < 100;
+  spec.ndev = static_cast<unsigned>(devices.size());
+  spec.devices = devices.data();
+  return spec;
+}
+
+int complain(const Error &error) {
+  std::fprintf(stderr, "%s\n", error.text);
+  return kOwnFailure;
+}
+
+void preload(const std::string &library) {
+  const char *old = std::getenv("LD_PRELOAD");
+  setenv("LD_PRELOAD", with_library(old != nullptr ? old : "", library).c_str(), 1);
+}
+
+int run_in_outer_region(const Options &options, const std::string &region) {
+  if (options.memory || options.sm_percent) {
+    std::fprintf(stderr, "vgpu: the limits of %s stay in force; --gpu-mem and --gpu-sm change nothing here\n",
+                 region.c_str());
+  }
+  return run_ranks(options.ranks, options.command, hold_signals());
+}
+
+// There libvgpu believes only in regions that root made, or every job could make itself a wider one.
+Error check_not_in_job() {
+  const char *job = std::getenv("SLURM_JOB_ID");
+  if (job == nullptr || geteuid() == 0) return {};
+  return make_error(Fault::invalid, "vgpu: inside a Slurm job (%.20s) only Slurm sets limits; give --gpu-mem to srun",
+                    job);
+}
+
+int run_in_own_region(const Options &options) {
+  if (const Error error = check_not_in_job()) return complain(error);
+  std::vector<DeviceSpec> devices;
+  if (const Error error = make_devices(options, &devices)) return complain(error);
+  PrivateRegion region;
+  if (const Error error = region.open_parent(runtime_directory(std::getenv("XDG_RUNTIME_DIR")))) return complain(error);
+  const CallersSignals signals = hold_signals();
+  if (const Error error = region.create(make_spec(options, devices))) return complain(error);
+  setenv("VGPU_REGION", region.path().c_str(), 1);
+  return run_ranks(options.ranks, options.command, signals);
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+  int status = 0;
+  const auto options = parse_options(argc, argv, &status);
+  if (!options) return status;
+  std::string library;
+  if (const Error error = find_library(options->library, &library)) return complain(error);
+  preload(library);
+  const std::string outer = outer_region();
+  return outer.empty() ? run_in_own_region(*options) : run_in_outer_region(*options, outer);
+}

@@ -1,0 +1,97 @@
+#include "options.h"
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "region/words.h"
+#include "status.h"
+
+namespace vgpu::run {
+
+namespace {
+
+constexpr char kFooter[] =
+    "SIZE is like 8G, 1.5G or 512M (binary), or 50% of the GPU; a list with commas\n"
+    "has a value for each GPU. Without it the limit is the GPU's own size. A Slurm\n"
+    "job's limits, where there are some, stay as they are.\n"
+    "\n"
+    "The exit status is the largest of the ranks', where death by signal N counts\n"
+    "as 128+N; 127 or 126 when PROGRAM cannot be found or started; 2 when vgpu-run\n"
+    "itself fails.";
+
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App *, std::string) const override {
+    return "usage: vgpu-run [-n N] [--gpu-mem=SIZE] [--gpu-sm=PERCENT] -- PROGRAM [ARG...]\n";
+  }
+};
+
+int complain(const std::string &sentence) {
+  std::cerr << sentence << '\n';
+  return kOwnFailure;
+}
+
+// What the user gave behind our own options. A word that looks like an option and is none is a typing mistake.
+std::string take_command(std::vector<std::string> rest, std::vector<std::string> *command) {
+  if (!rest.empty() && rest[0] == "--") {
+    rest.erase(rest.begin());
+  } else if (!rest.empty() && rest[0].rfind('-', 0) == 0) {
+    return "there is no option " + rest[0];
+  }
+  if (rest.empty()) return "the program to run is missing";
+  *command = std::move(rest);
+  return "";
+}
+
+}  // namespace
+
+std::optional<Options> parse_options(int argc, char **argv, int *status) {
+  Options options;
+  std::string memory, sm;
+  CLI::App app("Runs ranks of a program that share a limit on GPU memory and GPU time.", "vgpu-run");
+  app.formatter(std::make_shared<HelpFormatter>());
+  app.get_formatter()->column_width(26);
+  app.set_help_flag("-h,--help", "this text");
+  app.set_version_flag("--version", "vgpu-run (slurm-vgpu) " VGPU_VERSION, "which version this is");
+  app.add_option("-n,--ranks", options.ranks, "how many ranks to start (1)")
+      ->type_name("N")
+      ->check(CLI::Range(1u, kSlots - 1).description(""));
+  const CLI::Option *has_memory =
+      app.add_option("--gpu-mem", memory, "memory on each GPU for all ranks together")->type_name("SIZE");
+  const CLI::Option *has_sm =
+      app.add_option("--gpu-sm", sm, "share of each GPU's time, 1 to 100")->type_name("PERCENT");
+  app.add_option("--library", options.library, "the libvgpu.so to preload")->type_name("PATH");
+  app.prefix_command();
+  app.footer(kFooter);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success &asked) {  // --help, --version
+    app.exit(asked);
+    *status = 0;
+    return {};
+  } catch (const CLI::ParseError &mistake) {
+    *status = complain(std::string("vgpu-run: ") + mistake.what() + "; see vgpu-run --help");
+    return {};
+  }
+
+  if (const std::string why = take_command(app.remaining(), &options.command); !why.empty()) {
+    *status = complain("vgpu-run: " + why + "; see vgpu-run --help");
+    return {};
+  }
+  if (*has_memory) {
+    if (const Error error = parse_memory_list("--gpu-mem", memory, &options.memory.emplace())) {
+      *status = complain(error.text);
+      return {};
+    }
+  }
+  if (*has_sm) {
+    if (const Error error = parse_sm("--gpu-sm", sm, &options.sm_percent.emplace())) {
+      *status = complain(error.text);
+      return {};
+    }
+  }
+  return options;
+}
+
+}  // namespace vgpu::run

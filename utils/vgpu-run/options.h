@@ -1,0 +1,23 @@
+// The command line of vgpu-run.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "node/values.h"
+
+namespace vgpu::run {
+
+struct Options {
+  unsigned ranks = 1;
+  std::optional<MemoryLimits> memory;
+  std::optional<std::uint32_t> sm_percent;
+  std::string library;               // empty: where it was installed or built
+  std::vector<std::string> command;  // never empty
+};
+
+// Empty when everything has been said already (--help, a mistake): `*status` is then the exit status.
+std::optional<Options> parse_options(int argc, char **argv, int *status);
+
+}  // namespace vgpu::run

@@ -1,0 +1,150 @@
+#include "ranks.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <set>
+
+#include "region/scoped.h"
+#include "status.h"
+
+namespace vgpu::run {
+
+namespace {
+
+constexpr int kForwarded[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+
+sigset_t forwarded_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : kForwarded) sigaddset(&set, number);
+  return set;
+}
+
+sigset_t awaited_signals() {
+  sigset_t set = forwarded_signals();
+  sigaddset(&set, SIGCHLD);
+  return set;
+}
+
+class Ranks {
+ public:
+  explicit Ranks(const CallersSignals &signals) : signals_(signals) {}
+  ~Ranks() {
+    signal_all(SIGKILL);
+    while (!running_.empty()) reap(0);
+  }
+
+  // The first error of any rank's exec, 0 if all run. Or -1, if there could not be so many processes.
+  int start(unsigned ranks, const std::vector<std::string> &command) {
+    // Closed by exec: what comes out is the errno of those that could not.
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) return -1;
+    const ScopedFd troubles(ends[0]);
+    {
+      const ScopedFd report(ends[1]);
+      std::vector<char *> arguments;
+      for (const std::string &word : command) arguments.push_back(const_cast<char *>(word.c_str()));
+      arguments.push_back(nullptr);
+      const pid_t self = getpid();
+      for (unsigned rank = 0; rank < ranks; ++rank) {
+        const pid_t child = fork();
+        if (child < 0) return -1;
+        if (child == 0) become_rank(self, arguments.data(), report.get());
+        running_.insert(child);
+      }
+    }
+    int reason = 0;
+    ssize_t length;
+    do {
+      length = read(troubles.get(), &reason, sizeof reason);
+    } while (length < 0 && errno == EINTR);
+    return length == sizeof reason ? reason : 0;
+  }
+
+  int wait() {
+    forward_early();
+    const sigset_t awaited = awaited_signals();
+    while (!running_.empty()) {
+      siginfo_t info;
+      if (sigwaitinfo(&awaited, &info) < 0) continue;
+      if (info.si_signo == SIGCHLD) {
+        while (reap(WNOHANG)) continue;
+      } else if (info.si_code != SI_KERNEL) {  // the terminal has sent its own to every process of the group
+        signal_all(info.si_signo);
+      }
+    }
+    return worst_;
+  }
+
+ private:
+  [[noreturn]] void become_rank(pid_t launcher, char **arguments, int report) const {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != launcher) _exit(kCannotStart);  // it was killed before we asked to die with it
+    sigaction(SIGPIPE, &signals_.pipe, nullptr);
+    sigprocmask(SIG_SETMASK, &signals_.mask, nullptr);
+    execvp(arguments[0], arguments);
+    const int reason = errno;
+    const bool told = write(report, &reason, sizeof reason) == sizeof reason;
+    _exit(told && reason == ENOENT ? kNotFound : kCannotStart);
+  }
+
+  // Signals that came while the ranks were being started reached some of them at most: now all get them.
+  void forward_early() const {
+    const sigset_t forwarded = forwarded_signals();
+    const timespec at_once = {};
+    for (int number; (number = sigtimedwait(&forwarded, nullptr, &at_once)) > 0;) signal_all(number);
+  }
+
+  // False when there is nothing to reap now.
+  bool reap(int options) {
+    int status = 0;
+    const pid_t child = waitpid(-1, &status, options);
+    if (child < 0 && errno == ECHILD) running_.clear();
+    if (child <= 0) return child < 0 && errno == EINTR;
+    if (running_.erase(child) != 0) worst_ = std::max(worst_, rank_status(status));
+    return true;
+  }
+
+  void signal_all(int number) const {
+    for (const pid_t child : running_) kill(child, number);
+  }
+
+  const CallersSignals &signals_;
+  std::set<pid_t> running_;  // not reaped yet, so that their PIDs are theirs
+  int worst_ = 0;
+};
+
+}  // namespace
+
+CallersSignals hold_signals() {
+  CallersSignals old;
+  const sigset_t awaited = awaited_signals();
+  sigprocmask(SIG_BLOCK, &awaited, &old.mask);
+  signal(SIGCHLD, SIG_DFL);  // ignored, we would learn nothing of our children
+  struct sigaction ignore = {};
+  ignore.sa_handler = SIG_IGN;  // a reader of our messages who has gone must not keep us from clearing up
+  sigaction(SIGPIPE, &ignore, &old.pipe);
+  return old;
+}
+
+int run_ranks(unsigned ranks, const std::vector<std::string> &command, const CallersSignals &signals) {
+  Ranks group(signals);
+  const int trouble = group.start(ranks, command);
+  if (trouble == 0) return group.wait();
+  if (trouble < 0) {
+    std::fprintf(stderr, "vgpu: cannot start %u ranks: %s; ask for fewer, or see ulimit -u\n", ranks, strerror(errno));
+    return kOwnFailure;
+  }
+  std::fprintf(stderr, "vgpu: cannot start %s: %s\n", command[0].c_str(), strerror(trouble));
+  return trouble == ENOENT ? kNotFound : kCannotStart;
+}
+
+}  // namespace vgpu::run

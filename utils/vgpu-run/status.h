@@ -1,0 +1,17 @@
+// Exit statuses of vgpu-run, as its man page promises them.
+#pragma once
+
+#include <sys/wait.h>
+
+namespace vgpu::run {
+
+inline constexpr int kOwnFailure = 2;
+inline constexpr int kCannotStart = 126;
+inline constexpr int kNotFound = 127;
+
+// Of a rank, from what waitpid() said.
+inline int rank_status(int wait_status) {
+  return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
+}  // namespace vgpu::run
