@@ -16,19 +16,23 @@ stages=(
   "release:  release build, all tests"
   "asan:     all tests under AddressSanitizer and UndefinedBehaviorSanitizer"
   "tsan:     the thread tests under ThreadSanitizer"
+  "aarch64:  the tests in an emulator for ARM, and again with pages of 64 KiB"
   "clang:    everything compiles with clang++, without a warning"
   "model:    the model of the accounting protocol, checked by spin"
   "mutants:  every mutation of the protocol's code breaks a test"
   "dist:     make distcheck; the archive is complete"
   "format:   clang-format finds nothing to change"
 )
-packages=(autoconf automake make g++ clang clang-format libgtest-dev libhwloc-dev libslurm-dev python3 spin)
-# For the simulated GPU and the programs that are run on it; what cannot be had is skipped.
-optional_packages=(libnvidia-ml-dev $(sed -n 's/^\([a-z].*\) .*/\1/p' tests/clients/packages.txt))
+packages=(autoconf automake make g++ clang clang-format libcli11-dev libgtest-dev libhwloc-dev libslurm-dev python3 spin
+  lua5.1 munge openmpi-bin slurm-client slurm-wlm-basic-plugins slurmctld slurmd)
+# For the build for ARM, for the simulated GPU and the programs that are run on it, for MPI ranks started by srun; what
+# cannot be had is skipped.
+optional_packages=(g++-aarch64-linux-gnu qemu-user libnvidia-ml-dev libjemalloc2 libtcmalloc-minimal4 libpmix-dev
+  python3-pip strace $(sed -n 's/^\([a-z].*\) .*/\1/p' tests/clients/packages.txt))
 
 usage() {
   cat <<'END'
-usage: ./check.sh [--build | --soak | --mutants | --only STAGE[,STAGE...]]
+usage: ./check.sh [--build | --soak | --mutants | --gpu | --only STAGE[,STAGE...]]
 
 Builds out of tree in build/ and runs every test. As root on Debian it first installs the packages that are missing;
 as anybody else it skips, and says so, what it cannot do. The last line counts: "N passed, M failed".
@@ -36,6 +40,7 @@ as anybody else it skips, and says so, what it cannot do. The last line counts: 
   --build         only install what is missing, and build
   --soak          also the long runs
   --mutants       only see that every mutation of the protocol's code breaks a test
+  --gpu           only what can be shown on the GPU of this machine
   --only STAGES   only these stages
   --help          this text
 
@@ -80,8 +85,8 @@ counted() {
 parallel_make() { quietly make -j"$(nproc)" --no-print-directory "$@"; }
 
 generate_configure() {
-  if [ -e configure ] && [ -z "$(find configure.ac Makefile.am m4 libvgpu tests \
-    \( -name configure.ac -o -name Makefile.am -o -name '*.m4' -o -name Makefile.inc \) -newer configure -print -quit)" ]; then
+  if [ -e configure ] && [ -z "$(find configure.ac Makefile.am m4 libvgpu spank etc utils tests \
+    \( -name configure.ac -o -name Makefile.am -o -name '*.m4' -o -name '*.inc' \) -newer configure -print -quit)" ]; then
     return
   fi
   quietly autoreconf -fi
@@ -161,6 +166,13 @@ show_failures() {
 # ---- stages ---------------------------------------------------------------------------------------------------------
 
 stage_packages() {
+  install_packages
+  local status=$?
+  fetch_old_headers || note+="${note:+, }the headers of CUDA 11.8 cannot be had"
+  return "$status"
+}
+
+install_packages() {
   have dpkg-query || skip "this is not Debian; needed are: ${packages[*]} ${optional_packages[*]}" || return
   local missing optional
   read -ra missing < <(not_installed "${packages[@]}")
@@ -169,13 +181,27 @@ stage_packages() {
   [ "$(id -u)" -eq 0 ] || skip "only root can install: ${missing[*]} ${optional[*]}" || return
   export DEBIAN_FRONTEND=noninteractive
   quietly apt-get update || return
-  [ ${#missing[@]} -eq 0 ] || quietly apt-get install -y --no-install-recommends "${missing[@]}" || return
+  [ ${#missing[@]} -eq 0 ] || quietly without_daemons apt-get install -y --no-install-recommends "${missing[@]}" || return
   [ ${#optional[@]} -gt 0 ] || return 0
   private_apt update >>"$log" 2>&1
   local package
   for package in "${optional[@]}"; do
     private_apt install -y --no-install-recommends "$package" >>"$log" 2>&1 || note+="${note:+, }cannot be had: $package"
   done
+}
+
+# Some packages hold daemons. None is started: nobody asked this machine to be a cluster.
+without_daemons() {
+  local policy=/usr/sbin/policy-rc.d status
+  if [ -e "$policy" ]; then
+    "$@"
+    return
+  fi
+  printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod 755 "$policy" || return
+  "$@"
+  status=$?
+  rm -f "$policy"
+  return "$status"
 }
 
 not_installed() {
@@ -194,6 +220,17 @@ private_apt() {
     sed "s|.*|deb $([ ! -e $keyring ] || echo "[signed-by=$keyring]") & main contrib non-free|" >"$directory/sources.list"
   apt-get -o Dir::Etc::SourceList="$directory/sources.list" -o Dir::Etc::SourceParts=- \
     -o Dir::State::Lists="$directory/lists" "$@" </dev/null
+}
+
+# The headers of an older toolkit, with which libvgpu.so must come out the same.
+fetch_old_headers() {
+  local directory=$build_dir/cuda-11.8
+  [ ! -e "$directory/include/cuda.h" ] || return 0
+  rm -rf "$directory.part" && mkdir -p "$directory.part" || return
+  (cd "$directory.part" &&
+    timeout 60 python3 -m pip download --quiet --no-deps --disable-pip-version-check nvidia-cuda-runtime-cu11==11.8.89 &&
+    python3 -m zipfile -e ./*.whl . && mv nvidia/cuda_runtime/include . && rm -rf nvidia* ./*.whl) >>"$log" 2>&1 &&
+    mv "$directory.part" "$directory"
 }
 
 stage_build() {
@@ -220,12 +257,42 @@ stage_tsan() {
   # ThreadSanitizer of gcc 12 cannot place its shadow when the kernel randomises with more than 28 bits.
   local fixed_addresses=()
   setarch -R true 2>/dev/null && fixed_addresses=(setarch -R)
+  # The driver is not what is looked at, so the one of the release build will do.
+  configure_in "$build_dir" --enable-werror && parallel_make -C "$build_dir" build-simgpu || return
+  local -x SIMGPU_BUILD=$build_dir/tests/simgpu
   configure_in "$build_dir/tsan" --enable-werror --enable-tsan CXXFLAGS="-O1 -g" || return
   parallel_make -C "$build_dir/tsan" build-tsan || return
   run_tests_in "$build_dir/tsan" check-tsan "${fixed_addresses[@]}"
   local status=$?
   [ "$status" -ne 0 ] || [ $((passed + failed + skipped)) -gt 0 ] || skip "there is no thread test yet" || return
   return "$status"
+}
+
+refuses_other_architectures() {
+  local directory=$TMPDIR/other-architecture output
+  mkdir -p "$directory"
+  output=$(cd "$directory" && "$source_dir/configure" --host=riscv64-linux-gnu 2>&1)
+  [[ $output != *'error: the CPU architecture "riscv64" is not supported; '* ]] || return 0
+  printf 'configure does not refuse riscv64 by name:\n%s\n' "$(tail -n 5 <<<"$output")"
+  return 1
+}
+
+stage_aarch64() {
+  local -x VGPU_STRESS_SECONDS=${VGPU_STRESS_SECONDS:-5}
+  local directory=$build_dir/aarch64 emulator
+  have aarch64-linux-gnu-g++ || skip "the cross compiler is missing; install g++-aarch64-linux-gnu" || return
+  emulator=$(command -v qemu-aarch64 || command -v qemu-aarch64-static) ||
+    skip "qemu-aarch64 is missing; install qemu-user" || return
+  configure_in "$directory" --enable-werror --host=aarch64-linux-gnu CXXFLAGS=-O2 \
+    EMULATOR="$emulator -L /usr/aarch64-linux-gnu" || return
+  grep -q 'HAVE_GTEST_TRUE"\]=""' "$directory/config.status" ||
+    skip "GoogleTest's source is missing; install googletest" || return
+  refuses_other_architectures || return
+  passed=1
+  parallel_make -C "$directory" all build-gtest && run_tests_in "$directory" check-gtest || return
+  echo '   and with pages of 64 KiB, the largest that an ARM kernel has:'
+  local -x QEMU_PAGESIZE=65536
+  run_tests_in "$directory" check-pages
 }
 
 stage_clang() {
@@ -258,6 +325,12 @@ stage_dist() {
   [ -n "$forgotten" ] || return 0
   printf 'not in %s; add it to EXTRA_DIST:\n%s\n' "$archive" "$forgotten"
   return 1
+}
+
+# Only on request: a machine's own GPU is not ours to use unasked.
+stage_gpu() {
+  have nvidia-smi && nvidia-smi -L >>"$log" 2>&1 || skip "this machine has no NVIDIA GPU with a working driver" || return
+  stage_build && run_tests_in "$build_dir" check-gpu
 }
 
 stage_format() {
@@ -327,6 +400,7 @@ main() {
         ;;
       --build) chosen=packages,build ;;
       --mutants) chosen=packages,mutants ;;
+      --gpu) chosen=packages,gpu ;;
       --soak)
         soak=yes
         export VGPU_STRESS_SECONDS=${VGPU_STRESS_SECONDS:-600}
@@ -343,10 +417,11 @@ main() {
   done
 
   local names=" "
-  for entry in "${stages[@]}" "build: "; do names+="${entry%%:*} "; done
+  for entry in "${stages[@]}" "build: " "gpu: "; do names+="${entry%%:*} "; done
   if [ "$chosen" != all ]; then
     for name in ${chosen//,/ }; do [[ $names == *" $name "* ]] || bad_usage "there is no stage '$name'"; done
     [[ ,$chosen, != *,build,* ]] || stages+=("build: everything, in build/")
+    [[ ,$chosen, != *,gpu,* ]] || stages+=("gpu: what can be shown on this machine's own GPU")
   fi
   export TMPDIR=$build_dir/tmp  # nothing is left anywhere else
   mkdir -p "$log_dir" "$TMPDIR" || exit 1

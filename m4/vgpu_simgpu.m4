@@ -19,6 +19,8 @@ AC_DEFUN([VGPU_SIMGPU], [
     [vgpu_have_simgpu=no; vgpu_summary_simgpu="no (install the toolkit of CUDA 13 and libnvidia-ml-dev)"])
   AC_MSG_RESULT([$vgpu_have_simgpu])
   AS_IF([test -z "$PYTHON3"], [vgpu_have_simgpu=no; vgpu_summary_simgpu="no (install python3)"])
+  # Its users are this machine's own programs, and its parts start each other.
+  AS_IF([test "x$cross_compiling" = xyes], [vgpu_have_simgpu=no; vgpu_summary_simgpu="no (cross build)"])
   # The generators read the header itself, so they must know where the compiler finds it.
   AC_SUBST([CUDA_INCLUDE],
     [`echo '#include <cuda.h>' | $CXX $CPPFLAGS -x c++ -E - 2>/dev/null | sed -n 's,^# 1 "\(.*\)/cuda\.h".*,\1,p' | sed q`])

@@ -68,20 +68,43 @@ AC_DEFUN([VGPU_CUDA_DIRECTORIES],
      echo "${vgpu_nvcc%/bin/nvcc}/include"
    echo /usr/local/cuda/include; } 2>/dev/null])
 
-# VGPU_GTEST: sets GTEST_LIBS, the conditional HAVE_GTEST and $vgpu_summary_gtest.
+# VGPU_GTEST: sets GTEST_LIBS, GTEST_CPPFLAGS, the conditionals HAVE_GTEST and GTEST_FROM_SOURCE, and
+# $vgpu_summary_gtest. Where there is no library for the host, as in a cross build, it is built from GTEST_SOURCE.
 AC_DEFUN([VGPU_GTEST], [
+  AC_ARG_VAR([GTEST_SOURCE],
+    [GoogleTest's source, for want of its library @<:@default=/usr/src/googletest/googletest@:>@])
+  AS_VAR_SET_IF([GTEST_SOURCE], [], [GTEST_SOURCE=/usr/src/googletest/googletest])
   AC_MSG_CHECKING([for GoogleTest])
   vgpu_saved_LIBS=$LIBS
   GTEST_LIBS="-lgtest_main -lgtest -pthread"
+  GTEST_CPPFLAGS=
+  vgpu_gtest_from_source=no
   LIBS="$GTEST_LIBS $LIBS"
   AC_LINK_IFELSE([AC_LANG_SOURCE([[
     #include <gtest/gtest.h>
     TEST(Configure, Links) { GTEST_SKIP(); }
     ]])],
     [vgpu_summary_gtest=yes],
-    [vgpu_summary_gtest="no (install libgtest-dev)"; GTEST_LIBS=])
+    [AS_IF([test -f "$GTEST_SOURCE/src/gtest-all.cc"],
+      [vgpu_summary_gtest="yes (built from $GTEST_SOURCE)"
+       vgpu_gtest_from_source=yes
+       GTEST_LIBS="tests/gtest/libgtest.a -pthread"
+       GTEST_CPPFLAGS="-isystem $GTEST_SOURCE/include"],
+      [vgpu_summary_gtest="no (install libgtest-dev)"; GTEST_LIBS=])])
   LIBS=$vgpu_saved_LIBS
   AC_MSG_RESULT([$vgpu_summary_gtest])
   AC_SUBST([GTEST_LIBS])
+  AC_SUBST([GTEST_CPPFLAGS])
   AM_CONDITIONAL([HAVE_GTEST], [test -n "$GTEST_LIBS"])
+  AM_CONDITIONAL([GTEST_FROM_SOURCE], [test $vgpu_gtest_from_source = yes])
+])
+
+# VGPU_EMULATOR: sets EMULATOR, which runs the test programs of a cross build.
+AC_DEFUN([VGPU_EMULATOR], [
+  AC_ARG_VAR([EMULATOR],
+    [what runs the test programs of a cross build, for instance: qemu-aarch64 -L /usr/aarch64-linux-gnu])
+  AS_IF([test -n "$EMULATOR"], [vgpu_summary_emulator=$EMULATOR],
+    [test "x$cross_compiling" = xyes], [vgpu_summary_emulator="none (set EMULATOR to run tests)"],
+    [vgpu_summary_emulator="not needed"])
+  AM_CONDITIONAL([EMULATED], [test -n "$EMULATOR"])
 ])

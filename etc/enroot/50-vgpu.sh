@@ -1,0 +1,35 @@
+#!/bin/bash
+# For /etc/enroot/hooks.d: shows a container the regions of its user's jobs and the library, under the names they have
+# outside. pyxis starts containers before LD_PRELOAD and VGPU_REGION are set; those reach the container afterwards.
+set -eu
+
+# As in plugstack.conf.d, when they are set there.
+library=/usr/lib/libvgpu.so
+regions=/run/vgpu
+
+mount_line() { # SOURCE TARGET dir|file OPTIONS
+  printf '%s %s none x-create=%s,bind,nosuid,nodev,private,%s\n' "$1" "$2" "$3" "$4" >>"$ENROOT_MOUNTS"
+}
+
+[ -n "${SLURM_JOB_ID:-}" ] || exit 0
+# By owner, not by SLURM_JOB_ID: that is the first component's in a heterogeneous job.
+found=
+for region in "$regions"/[0-9]*; do
+  [ -O "$region/usage" ] || continue
+  mount_line "$region" "$region" dir rw,noexec
+  found=yes
+done
+[ -n "$found" ] || exit 0
+
+# Without it the dynamic linker would only warn, and the job would run without its limits.
+if [ ! -e "$library" ]; then
+  echo "vgpu: $library: there is no such file on this node; correct it in ${BASH_SOURCE[0]}" >&2
+  exit 1
+fi
+mount_line "$library" "$library" file ro
+[ ! -e "$regions/node" ] || mount_line "$regions/node" "$regions/node" file ro,noexec
+# preload=ldso: what the environment says must not matter in the container either.
+if [ -e "$regions/ld.so.preload" ]; then
+  mount_line "$regions/ld.so.preload" /etc/ld.so.preload file ro,noexec
+  [ ! -O "$regions/$SLURM_JOB_ID/usage" ] || mount_line "$regions/$SLURM_JOB_ID" /run/vgpu/self dir rw,noexec
+fi

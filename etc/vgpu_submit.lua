@@ -1,0 +1,308 @@
+-- The scheduler's side of --gpu-mem: how many shards a job needs. Loaded by job_submit.lua, which holds the site's
+-- table; nothing in here is to be edited.
+--
+-- setup(site)                     the rules of one site:
+--   .submit(job, partition_list)  a job with --gpu-mem gets gres/shard, or a sentence why not
+--   .modify(job, record, uid)     a waiting job cannot be made to pay less than it was charged
+-- memory(text)                    what a value of --gpu-mem means; the same rules as libvgpu/node/values.h
+--
+-- Runs inside slurmctld, in Lua 5.1 to 5.4. Nothing here depends on how Slurm spells a request ("gres:shard:8" up to
+-- 23.02, "gres/shard:8" since 23.11): reading takes both, and writing goes through the field `gres`, to which Slurm
+-- itself adds what it wants to see.
+
+local M = {}
+
+-- ---- values of --gpu-mem --------------------------------------------------------------------------------------------
+
+local SMALLEST = 512
+local LARGEST = (2 ^ 33 - 1) * 512
+local EXAMPLE = "give a size like 8G, 1.5G or 512M, or a share of the GPU like 50%"
+local EXPONENT = { b = 0, k = 1, m = 2, g = 3, t = 4 }
+
+-- floor(millionths * 1024^exponent / 10^6), a digit of base 1024 at a time: a double holds every step exactly.
+local function scaled(millionths, exponent)
+  local result = math.floor(millionths / 1e6)
+  local rest = millionths - result * 1e6
+  for _ = 1, exponent do
+    rest = rest * 1024
+    local digit = math.floor(rest / 1e6)
+    result = result * 1024 + digit
+    rest = rest - digit * 1e6
+  end
+  return result
+end
+
+local function bad_start(text)
+  if text == "" then return "the value is empty" end
+  if text:find("[\127-\255]") then return "that is not plain ASCII" end
+  if text:find("[\1-\32]") then return "there are blanks in it" end
+  if text:sub(1, 1) == "-" then return "a limit cannot be negative" end
+  if not text:find("^[0-9]") then return "it does not start with a digit" end
+end
+
+-- { bytes = N } or { millionths = N } (of one percent), or nil and why not.
+function M.memory(text)
+  local why = bad_start(text)
+  if why then return nil, why end
+  local whole, point, decimals, unit = text:match("^([0-9]+)(%.?)([0-9]*)(.*)$")
+  if #whole > 12 then return nil, "the number is too large" end
+  if point == "" then
+    unit, decimals = decimals .. unit, ""
+  elseif #decimals > 6 then
+    return nil, "there are more than six decimals"
+  elseif decimals == "" then
+    return nil, "there is no digit behind the point"
+  end
+  local fraction = tonumber((decimals .. "000000"):sub(1, 6))
+  whole = tonumber(whole)
+  local is_zero = whole == 0 and fraction == 0
+  if unit == "%" then
+    if is_zero then return nil, "a limit of zero leaves nothing to run with" end
+    if whole * 1e6 + fraction > 100e6 then return nil, "there is no more than 100% of a GPU" end
+    return { millionths = whole * 1e6 + fraction }
+  end
+  if unit == "" then return nil, "the unit is missing" end
+  local letter, spelling = unit:lower():match("^([bkmgt])(.*)$")
+  local known = letter and (spelling == "" or letter ~= "b" and (spelling == "b" or spelling == "ib"))
+  if not known then return nil, "'" .. M.shown(unit) .. "' is not a unit" end
+  if letter == "b" and point ~= "" then return nil, "there are no fractions of a byte" end
+  if is_zero then return nil, "a limit of zero leaves nothing to run with" end
+  local bytes = whole * 1024 ^ EXPONENT[letter]
+  if bytes <= LARGEST then bytes = bytes + scaled(fraction, EXPONENT[letter]) end
+  if bytes < SMALLEST then return nil, "less than 512B cannot be accounted for" end
+  if bytes > LARGEST then return nil, "4TiB and more cannot be accounted for" end
+  return { bytes = bytes }
+end
+
+-- What a user typed, safe to show on a terminal and in a log.
+function M.shown(text)
+  local plain = text:sub(1, 40):gsub("[^ -~]", "?")
+  return #text > 40 and plain .. "..." or plain
+end
+
+-- ---- requests as Slurm spells them ----------------------------------------------------------------------------------
+
+-- "gres:gpu:a100:2,gres/shard:4" as { {text = "gpu:a100:2", name = "gpu", count = 2}, ... }. A count of nil is one that
+-- only Slurm understands.
+function M.requests(text)
+  local found = {}
+  for item in (text or ""):gmatch("[^,]+") do
+    item = item:gsub("^gres[:/]", "")
+    local name, rest = item:match("^([^:=]+)[:=]?(.*)$")
+    -- The last part is a count, or a type: then the count is one.
+    local last = (rest or ""):match("[^:=]*$")
+    local count = 1
+    if last:find("^[0-9]") then count = last:find("^[0-9]+$") and tonumber(last) or nil end
+    found[#found + 1] = { text = item, name = name or "", count = count }
+  end
+  return found
+end
+
+local function of_name(requests, name)
+  for _, request in ipairs(requests) do
+    if request.name == name then return request end
+  end
+end
+
+-- ---- the site's table -----------------------------------------------------------------------------------------------
+
+local MOST_SHARDS = 2000 -- shards times bytes has to be exact in a double
+
+-- While slurmctld loads the script: it logs the sentence, and keeps the script it had.
+local function bad_table(what, why) error("vgpu: job_submit.lua: " .. what .. ": " .. why, 0) end
+
+local function checked_gpus(gpus)
+  local types = {}
+  for name, gpu in pairs(gpus) do
+    local value, why = M.memory(tostring(gpu.memory))
+    if not value or not value.bytes then
+      bad_table(name .. ": memory = " .. tostring(gpu.memory), (why or "that is no size") .. "; " .. EXAMPLE)
+    end
+    local shards = gpu.shards
+    if type(shards) ~= "number" or shards < 1 or shards > MOST_SHARDS or shards ~= math.floor(shards) then
+      bad_table(name .. ": shards = " .. tostring(shards), "that is not a whole number from 1 to " .. MOST_SHARDS)
+    end
+    types[name] = { shards = shards, bytes = value.bytes, memory = gpu.memory }
+  end
+  if not next(types) then bad_table("gpus", "the table is empty; it needs a line for every type of GPU") end
+  return types
+end
+
+local function checked_partitions(partitions, types)
+  for partition, names in pairs(partitions) do
+    for _, name in ipairs(names) do
+      if not types[name] then bad_table("partitions: " .. partition, "there is no type " .. name .. " in gpus") end
+    end
+  end
+  return partitions
+end
+
+-- gpus = { type = { shards =, memory = } }, partitions = { name = { type, ... } } and whole_gpus = "refuse" (--gpu-mem
+-- with --gres=gpu is a contradiction) or "keep" (such a job keeps its GPUs, and is held to the limit on them).
+function M.setup(given)
+  local site = { types = checked_gpus(given.gpus or {}), whole_gpus = given.whole_gpus or "refuse" }
+  site.partitions = checked_partitions(given.partitions or {}, site.types)
+  if site.whole_gpus ~= "refuse" and site.whole_gpus ~= "keep" then
+    bad_table("whole_gpus = " .. tostring(site.whole_gpus), "it can be \"refuse\" or \"keep\"")
+  end
+  return {
+    submit = function(job, partition_list) return M.submit(site, job, partition_list) end,
+    modify = M.modify,
+  }
+end
+
+-- ---- which GPUs a job can get ---------------------------------------------------------------------------------------
+
+-- The types named in --constraint, if any: every word of it that is one.
+local function types_of_features(features, types)
+  local names = {}
+  for word in (features or ""):gmatch("[%w_%-%.]+") do
+    if types[word] then names[word] = true end
+  end
+  return next(names) and names
+end
+
+-- The types of all partitions the job may run in; nil when the table says nothing about one of them.
+local function types_of_partitions(partition, partition_list, partitions)
+  if not partition then
+    for name, record in pairs(partition_list or {}) do
+      if record.flag_default == 1 then partition = name end
+    end
+  end
+  local names = {}
+  for name in (partition or ""):gmatch("[^,]+") do
+    if not partitions[name] then return nil end
+    for _, gpu in ipairs(partitions[name]) do names[gpu] = true end
+  end
+  return next(names) and names
+end
+
+local function sorted(names)
+  local list = {}
+  for name in pairs(names) do list[#list + 1] = name end
+  table.sort(list)
+  return list
+end
+
+-- Shards for a value on one type of GPU; nil when it does not fit.
+local function shards_on(gpu, value)
+  if value.millionths then return math.ceil(gpu.shards * value.millionths / 100e6) end
+  if value.bytes > gpu.bytes then return nil end
+  return math.ceil(value.bytes * gpu.shards / gpu.bytes)
+end
+
+-- How many shards, or nil and why.
+local function shards_needed(value, types, names)
+  local needed, differ, largest = nil, false, nil
+  for _, name in ipairs(names) do
+    local gpu = types[name]
+    local count = shards_on(gpu, value)
+    if not largest or gpu.bytes > largest.bytes then largest = gpu end
+    differ = differ or (count and needed and count ~= needed)
+    needed = needed or count
+  end
+  if not needed then
+    return nil, "no GPU that the job can get has more than " .. largest.memory .. "; ask for at most that"
+  end
+  if differ then
+    local choice = "--constraint=" .. table.concat(names, " or --constraint=")
+    return nil, "that is not the same number of shards on every GPU that the job can get; choose by " .. choice
+  end
+  return needed
+end
+
+-- ---- what Slurm calls -----------------------------------------------------------------------------------------------
+
+local function refuse(text, why)
+  slurm.log_user("%s", "vgpu: --gpu-mem=" .. M.shown(text) .. ": " .. why)
+  return slurm.ERROR
+end
+
+-- The option as the plugin sent it; nil when there is none. Twice with two values: somebody made that up.
+local function option(job)
+  local found, twice
+  for _, entry in pairs(job.spank_job_env or {}) do
+    local value = entry:match("^_SLURM_SPANK_OPTION_vgpu_gpu_mem=(.*)$")
+    if value then
+      twice = twice or (found and found ~= value)
+      found = found or value
+    end
+  end
+  return found, twice
+end
+
+-- The first request for GPUs in a form that `wanted` names: as "gpu", "mps", "shard" (per node), or "shard elsewhere".
+local function gpu_request(job, wanted)
+  for _, field in ipairs{ "tres_per_node", "tres_per_job", "tres_per_socket", "tres_per_task" } do
+    for _, request in ipairs(M.requests(job[field])) do
+      local form = request.name == "shard" and field ~= "tres_per_node" and "shard elsewhere" or request.name
+      if wanted[form] then return request end
+    end
+  end
+end
+
+local SHARES = { shard = true, ["shard elsewhere"] = true, mps = true }
+local OTHERWISE = { gpu = true, mps = true, ["shard elsewhere"] = true }
+
+function M.submit(site, job, partition_list)
+  local text, twice = option(job)
+  if not text then return slurm.SUCCESS end
+  if twice then return refuse(text, "it was given twice, with different values; give it once") end
+
+  if text == "none" then
+    local share = gpu_request(job, SHARES)
+    if not share then return slurm.SUCCESS end
+    local form = M.shown(share.text)
+    return refuse(text, "without a limit a GPU cannot be shared, and " .. form .. " does; ask for --gres=gpu")
+  end
+  local request = gpu_request(job, OTHERWISE)
+  if request and site.whole_gpus == "keep" and request.name == "gpu" then return slurm.SUCCESS end
+  if request then
+    local other = M.shown(request.text)
+    return refuse(text, "it shares a GPU, and " .. other .. " asks for GPUs in another way; leave out one of the two")
+  end
+  if text:find(",") then
+    return refuse(text, "a job that shares a GPU gets one on each node, and there are several values; give one")
+  end
+  local value, why = M.memory(text)
+  if not value then return refuse(text, why .. "; " .. EXAMPLE) end
+
+  local names = types_of_features(job.features, site.types)
+    or types_of_partitions(job.partition, partition_list, site.partitions)
+    or site.types
+  local needed
+  needed, why = shards_needed(value, site.types, sorted(names))
+  if not needed then return refuse(text, why) end
+
+  local requests = M.requests(job.tres_per_node)
+  local asked = of_name(requests, "shard")
+  if asked and not asked.count then
+    return refuse(text, "--gres=" .. M.shown(asked.text) .. " is no number of shards; leave it out")
+  end
+  if asked and asked.count >= needed then return slurm.SUCCESS end
+  local gres = {}
+  for _, other in ipairs(requests) do
+    if other ~= asked then gres[#gres + 1] = other.text end
+  end
+  gres[#gres + 1] = string.format("shard:%d", needed)
+  job.gres = table.concat(gres, ",")
+  if asked then
+    local sentence = "vgpu: --gres=%s is less than --gpu-mem=%s needs; raised to shard:%d"
+    slurm.log_user("%s", sentence:format(asked.text, text, needed))
+  end
+  return slurm.SUCCESS
+end
+
+function M.modify(job, record, uid)
+  if uid == 0 or job.tres_per_node == nil then return slurm.SUCCESS end
+  local had = of_name(M.requests(record.tres_per_node), "shard")
+  local wants = of_name(M.requests(job.tres_per_node), "shard")
+  if not had or (wants and wants.count and had.count and wants.count >= had.count) then return slurm.SUCCESS end
+  local why = " stands for its --gpu-mem and cannot be lowered; submit it again with less"
+  slurm.log_user("%s", "vgpu: the job's " .. had.text .. why)
+  -- 22.05's scontrol says nothing but "Unspecified error": the administrator can look here.
+  slurm.log_info("%s", "vgpu: uid " .. string.format("%d", uid) .. ": the job's " .. had.text .. why)
+  return slurm.ERROR
+end
+
+return M

@@ -1,0 +1,157 @@
+#include "audit.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "devices.h"
+#include "log.h"
+#include "node/processes.h"
+#include "node/values.h"
+#include "region/region.h"
+#include "region/scoped.h"
+
+namespace vgpu::spank {
+
+namespace {
+
+constexpr unsigned kDeadline_ms = 5'000;
+constexpr std::size_t kMaxProcFile = 1 << 20;
+
+std::string proc_path(int pid, const char *file) { return "/proc/" + std::to_string(pid) + "/" + file; }
+
+// Files in /proc have no size to begin with.
+std::string read_proc(int pid, const char *file) {
+  std::string content;
+  const ScopedFd fd(open(proc_path(pid, file).c_str(), O_RDONLY | O_CLOEXEC));
+  char buffer[4096];
+  for (ssize_t length; fd && (length = read(fd.get(), buffer, sizeof buffer)) > 0 && content.size() < kMaxProcFile;) {
+    content.append(buffer, static_cast<std::size_t>(length));
+  }
+  return content;
+}
+
+int parent_of(int pid) {
+  const std::string stat = read_proc(pid, "stat");
+  const std::size_t name_end = stat.rfind(')');
+  int parent = 0;
+  if (name_end == stat.npos || std::sscanf(stat.c_str() + name_end + 1, " %*c %d", &parent) != 1) return 0;
+  return parent;
+}
+
+bool descends_from(int pid, int ancestor) {
+  for (int depth = 0; pid > 1 && depth < 256; ++depth, pid = parent_of(pid)) {
+    if (pid == ancestor) return true;
+  }
+  return false;
+}
+
+bool in_cgroup_of(int pid, std::uint32_t job_id) {
+  const std::string cgroups = read_proc(pid, "cgroup");
+  const std::string wanted = "/job_" + std::to_string(job_id);
+  for (std::size_t at = cgroups.find(wanted); at != cgroups.npos; at = cgroups.find(wanted, at + 1)) {
+    const char next = cgroups[std::min(at + wanted.size(), cgroups.size() - 1)];
+    if (next == '/' || next == '\n') return true;
+  }
+  return false;
+}
+
+bool has_environment_of(int pid, std::uint32_t job_id) {
+  // '\0' in front: the variable itself, not the end of another one's name.
+  const std::string environment = '\0' + read_proc(pid, "environ");
+  const std::string wanted = std::string("\0SLURM_JOB_ID=", 14) + std::to_string(job_id) + '\0';
+  return environment.find(wanted) != environment.npos;
+}
+
+// Slurm's cgroup is proof. Where there is none, so is being started by this step; the environment covers other steps.
+bool belongs_to(int pid, const Job &job) {
+  struct stat status;
+  if (stat(("/proc/" + std::to_string(pid)).c_str(), &status) != 0 || status.st_uid != job.uid) return false;
+  return in_cgroup_of(pid, job.id) || descends_from(pid, getpid()) || has_environment_of(pid, job.id);
+}
+
+std::set<int> counted_processes(const Snapshot &region) {
+  std::set<int> pids;
+  for (unsigned i = 0; i < region.ranks(); ++i) {
+    pids.insert(static_cast<int>(region.rank(i).owner.pid));
+    if (region.rank(i).info_valid) pids.insert(static_cast<int>(region.rank(i).info.host_pid));
+  }
+  return pids;
+}
+
+// What such a rank calls itself is not what NVML calls it.
+bool in_another_pid_namespace(int pid) {
+  struct stat ours;
+  struct stat theirs;
+  return stat("/proc/self/ns/pid", &ours) == 0 && stat(proc_path(pid, "ns/pid").c_str(), &theirs) == 0 &&
+         ours.st_ino != theirs.st_ino;
+}
+
+bool has_rank_without_number(const Snapshot &region) {
+  for (unsigned i = 0; i < region.ranks(); ++i) {
+    if (!region.rank(i).info_valid || region.rank(i).info.host_pid == 0) return true;
+  }
+  return false;
+}
+
+bool is_of(const Snapshot &region, const std::string &uuid) {
+  for (unsigned dev = 0; dev < region.ndev(); ++dev) {
+    if (uuid == region.device(dev).identity.uuid) return true;
+  }
+  return false;
+}
+
+std::string name_of(int pid) {
+  std::string name = read_proc(pid, "comm");
+  while (!name.empty() && name.back() == '\n') name.pop_back();
+  return name;
+}
+
+// Through a descriptor, and asked once more: the number may be another process's by now.
+bool end_process(int pid, const Job &job) {
+  const ScopedFd process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  if (!process || !belongs_to(pid, job)) return false;
+  return syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0) == 0;
+}
+
+}  // namespace
+
+bool audit_job(const Config &config, const Job &job) {
+  if (config.audit == Audit::off) return true;
+  // First NVML, then the books: a rank that starts in between is in the books only.
+  std::vector<GpuProcess> processes;
+  const ProbeOptions options = {config.probe, config.nvml, "", kDeadline_ms};
+  if (Error error = list_gpu_processes(options, &processes)) {
+    log_info("vgpu: audit of job %u: %s", job.id, error.text);
+    return false;
+  }
+  Snapshot region;
+  if (Error error = Snapshot::read(config.job_directory(job.id).c_str(), Trust::root, Detail::memory, &region)) {
+    log_info("vgpu: audit of job %u: %s", job.id, error.text);
+    return false;
+  }
+  const std::set<int> counted = counted_processes(region);
+  for (const GpuProcess &process : processes) {
+    if (counted.contains(process.pid) || !is_of(region, process.uuid) || !belongs_to(process.pid, job)) continue;
+    const std::string name = name_of(process.pid);
+    if (in_another_pid_namespace(process.pid) && has_rank_without_number(region)) {
+      log_info("vgpu: audit of job %u: process %d (%s) may be one of its ranks in a PID namespace", job.id, process.pid,
+               name.c_str());
+      continue;
+    }
+    const bool killed = config.audit == Audit::kill && end_process(process.pid, job);
+    log_error(
+        "vgpu: audit: process %d (%s) of job %u on %s holds %s of GPU %s that nobody counts: it runs without libvgpu%s",
+        process.pid, name.c_str(), job.id, node_name().c_str(), format_bytes(process.bytes).c_str(),
+        process.uuid.c_str(), killed ? "; it was killed" : "");
+  }
+  return true;
+}
+
+}  // namespace vgpu::spank

@@ -1,0 +1,24 @@
+// This node's GPUs, from the node file; and the file itself, brought up to date by a program with a deadline.
+#pragma once
+
+#include <vector>
+
+#include "config.h"
+#include "node/node.h"
+#include "region/error.h"
+
+namespace vgpu::spank {
+
+// Asks NVML and hwloc anew and replaces the node file; an error leaves it as it was. One at a time on a node.
+Error refresh_node(const Config &config);
+// The same, behind the back of the caller: slurmd must not wait for a driver that hangs.
+void refresh_node_in_background(const Config &config);
+
+// Those that Slurm calls `gres_indices`, in that order. Asks NVML only when there is no node file.
+Error find_devices(const Config &config, const std::vector<unsigned> &gres_indices, std::vector<NodeDevice> *devices);
+
+std::string node_file(const Config &config);
+// As Slurm calls it.
+std::string node_name();
+
+}  // namespace vgpu::spank

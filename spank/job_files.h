@@ -1,0 +1,41 @@
+// The small files beside a region: what the prolog leaves for the steps of a job. All are root's.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config.h"
+#include "options.h"
+#include "region/error.h"
+
+namespace vgpu::spank {
+
+class JobFiles {
+ public:
+  JobFiles(const Config &config, std::uint32_t job_id);
+
+  // In place of a region, and of whatever an earlier job of this id left.
+  Error write_error(const std::string &sentence) const;
+  bool read_error(std::string *sentence) const;
+  Error write_opt_out() const;
+  bool read_opt_out() const;
+
+  // In a region that is there.
+  Error write_request(const Words &words) const;
+  Error read_request(Words *words) const;
+
+  // Beside it. False, and `gpus` stays, when no prolog noted any.
+  Error note_gpus(const std::vector<unsigned> &gpus) const;
+  bool read_gpus(std::vector<unsigned> *gpus) const;
+  Error forget_gpus() const;
+
+ private:
+  Error place_alone(const char *name, const std::string &content) const;
+
+  std::string parent_;
+  std::string directory_;
+  std::string gpus_file_;
+};
+
+}  // namespace vgpu::spank

@@ -1,0 +1,240 @@
+#include "job_region.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+
+#include "admission.h"
+#include "devices.h"
+#include "job_files.h"
+#include "job_limits.h"
+#include "log.h"
+#include "regions.h"
+
+namespace vgpu::spank {
+
+namespace {
+
+Outcome failure(const Error &error) {
+  return {error.fault == Fault::invalid ? Standing::refused : Standing::broken, error.text};
+}
+
+// A preload that ld.so cannot load is skipped with a line on stderr, and the task would run without limits.
+Error check_library(const Config &config) {
+  struct stat status;
+  if (stat(config.library.c_str(), &status) != 0) {
+    return make_error(Fault::not_found, "vgpu: the library %s: %s; install it, or set library= in plugstack.conf",
+                      config.library.c_str(), std::strerror(errno));
+  }
+  if (!S_ISREG(status.st_mode) || status.st_uid != 0 || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0 ||
+      (status.st_mode & S_IROTH) == 0) {
+    return make_error(Fault::wrong_owner,
+                      "vgpu: the library %s must be root's, readable by all and writable by nobody else",
+                      config.library.c_str());
+  }
+  return {};
+}
+
+struct Plan {
+  bool wanted = false;
+  bool launch_hooks = false;
+  std::vector<DeviceSpec> devices;
+};
+
+Error make_plan(const Config &config, const Request &request, const std::vector<unsigned> &gpus, unsigned shards,
+                Plan *plan) {
+  const bool asked = !request.mem.empty() || request.sm;
+  if (gpus.empty()) {
+    if (!asked) return {};
+    return make_error(
+        Fault::invalid,
+        "vgpu: --gpu-mem and --gpu-sm: this job has no GPU on this node; ask for one with --gres=gpu:1 or "
+        "--gres=shard:N");
+  }
+  if (!wants_limits(config, request, shards)) {
+    if (!config.require_limits) return {};
+    return make_error(Fault::invalid, "vgpu: this site wants a limit for every job with a GPU; add --gpu-mem=SIZE");
+  }
+  std::vector<NodeDevice> devices;
+  if (Error error = find_devices(config, gpus, &devices)) return error;
+  // What is wrong with the request comes first: failing open is no way around it.
+  if (Error error = decide_limits(config, request, shards, devices, &plan->devices)) return error;
+  if (Error error = check_library(config)) return error;
+  plan->wanted = true;
+  plan->launch_hooks = config.live_sm;
+  for (const DeviceSpec &device : plan->devices) plan->launch_hooks |= device.sm_percent < 100;
+  return {};
+}
+
+// Under the admission lock.
+Error create(const Config &config, const Job &job, const Words &words, const Plan &plan) {
+  const std::string name = std::to_string(job.id);
+  if (Error error = admit(config, name, plan.devices)) return error;
+  RegionSpec spec;
+  spec.job_id = job.id;
+  spec.uid = job.uid;
+  spec.launch_hooks = plan.launch_hooks;
+  spec.ndev = static_cast<unsigned>(plan.devices.size());
+  spec.devices = plan.devices.data();
+  if (Error error = Region::create(config.region_dir.c_str(), name.c_str(), spec)) return error;
+  if (Error error = JobFiles(config, job.id).write_request(words)) {
+    log_error("%s", error.text);  // only the comparison with steps after a live change needs it
+  }
+  for (const DeviceSpec &device : plan.devices) {
+    log_info("vgpu: job %u: GPU %s: %llu bytes, %u percent of the SMs", job.id, device.identity.uuid,
+             static_cast<unsigned long long>(device.memory_limit), device.sm_percent);
+  }
+  return {};
+}
+
+// A prolog can come twice for the same job, when slurmd lost its memory while steps run. Their region stays.
+// Without a plan of our own (a step will make it) it is theirs if it is the user's.
+bool is_in_use(const Config &config, const Job &job, const Plan &plan) {
+  Snapshot snapshot;
+  if (Snapshot::read(config.job_directory(job.id).c_str(), Trust::root, Detail::liveness, &snapshot)) return false;
+  if (snapshot.job().uid != job.uid) return false;
+  if (plan.wanted && snapshot.ndev() != plan.devices.size()) return false;
+  for (unsigned dev = 0; plan.wanted && dev < snapshot.ndev(); ++dev) {
+    if (std::strcmp(snapshot.device(dev).identity.uuid, plan.devices[dev].identity.uuid) != 0) return false;
+  }
+  for (unsigned i = 0; i < snapshot.ranks(); ++i) {
+    if (snapshot.rank(i).verdict == Verdict::alive) return true;
+  }
+  return false;
+}
+
+Outcome decide_in_prolog(const Config &config, const Job &job, const Words &words, const std::vector<unsigned> &gpus) {
+  Request request;
+  if (Error error = understand(words, &request)) return failure(error);
+  if (Error error = check_against_site(request, config, job.uid)) return failure(error);
+  if (request.opt_out) return {Standing::opted_out, ""};
+  // How many shards the job has is told to its steps only: the first of them decides.
+  const bool left_to_step = config.shard_mem > 0 && request.mem.empty() && !gpus.empty();
+  Plan plan;
+  if (!left_to_step) {
+    if (Error error = make_plan(config, request, gpus, 0, &plan)) return failure(error);
+  }
+  AdmissionLock lock;
+  if (Error error = AdmissionLock::acquire(config, &lock)) return failure(error);
+  if ((plan.wanted || left_to_step) && is_in_use(config, job, plan)) {
+    log_info("vgpu: job %u: its region is in use and stays", job.id);
+    return {Standing::limited, ""};
+  }
+  // Whatever has this name is of an earlier job.
+  if (Error error = Region::remove(config.region_dir.c_str(), std::to_string(job.id).c_str())) return failure(error);
+  if (!plan.wanted) return {Standing::unlimited, ""};
+  if (Error error = create(config, job, words, plan)) return failure(error);
+  return {Standing::limited, ""};
+}
+
+Error check_step_devices(const Config &config, const std::vector<unsigned> &gpus, const Promise &promise) {
+  std::vector<NodeDevice> devices;
+  if (Error error = find_devices(config, gpus, &devices)) return error;
+  for (const NodeDevice &device : devices) {
+    const bool listed = std::any_of(promise.devices.begin(), promise.devices.end(), [&device](const DeviceSpec &spec) {
+      return std::strcmp(spec.identity.uuid, device.identity.uuid) == 0;
+    });
+    if (listed) continue;
+    return make_error(
+        Fault::invalid,
+        "vgpu: GPU %d of this step is not among those for which an earlier step set the job's limits; give "
+        "--gpu-mem when you submit the job",
+        device.gres_index);
+  }
+  return {};
+}
+
+Outcome join(const Config &config, const Job &job, const StepDemand &demand, const Promise &promise) {
+  Words original_words;
+  const bool known = !JobFiles(config, job.id).read_request(&original_words);
+  if (!(known && demand.words == original_words) && !demand.heterogeneous && demand.words.any()) {
+    Request request;
+    Request original;
+    if (Error error = understand(demand.words, &request)) return failure(error);
+    const bool comparable = known && !understand(original_words, &original);
+    if (Error error = check_step(request, comparable ? std::optional(original) : std::nullopt, promise)) {
+      return failure(error);
+    }
+  }
+  if (Error error = check_step_devices(config, demand.gpus, promise)) return failure(error);
+  if (Error error = check_library(config)) return failure(error);
+  return {Standing::limited, ""};
+}
+
+// Sets `outcome` when there is something of this job already.
+bool find(const Config &config, const Job &job, const StepDemand &demand, Outcome *outcome) {
+  const JobFiles files(config, job.id);
+  Promise promise;
+  const Error error = read_promise(config, std::to_string(job.id), &promise);
+  if (!error && promise.job.uid == job.uid) {
+    *outcome = join(config, job, demand, promise);
+    return true;
+  }
+  if (error && error.fault != Fault::not_found) {
+    *outcome = failure(error);
+    return true;
+  }
+  if (!error) return false;  // of an earlier job with this id, whose epilog never ran
+  if (files.read_opt_out()) {
+    *outcome = {Standing::opted_out, ""};
+    return true;
+  }
+  std::string sentence;
+  if (files.read_error(&sentence)) {
+    *outcome = {Standing::refused, sentence};
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Outcome prepare_in_prolog(const Config &config, const Job &job, const Words &words, const std::vector<unsigned> &gpus) {
+  if (Error error = make_region_dir(config)) return failure(error);
+  const JobFiles files(config, job.id);
+  if (Error error = files.note_gpus(gpus)) log_error("%s", error.text);
+  Outcome outcome = decide_in_prolog(config, job, words, gpus);
+  Error error;
+  if (outcome.standing == Standing::opted_out) {
+    error = files.write_opt_out();
+  } else if (outcome.standing == Standing::refused || (outcome.standing == Standing::broken && !config.fail_open)) {
+    error = files.write_error(outcome.sentence);
+  }
+  if (error) log_error("%s", error.text);
+  return outcome;
+}
+
+Outcome prepare_in_step(const Config &config, const Job &job, const StepDemand &told) {
+  StepDemand demand = told;
+  std::vector<unsigned> gpus = told.gpus;
+  if (JobFiles(config, job.id).read_gpus(&gpus)) {
+    // Slurm gives a step no others. A number that the step's environment brought along from elsewhere is none of them.
+    std::erase_if(demand.gpus,
+                  [&gpus](unsigned gpu) { return std::find(gpus.begin(), gpus.end(), gpu) == gpus.end(); });
+  }
+  Outcome outcome;
+  if (find(config, job, demand, &outcome)) return outcome;
+
+  Request request;
+  if (Error error = understand(demand.words, &request)) return failure(error);
+  if (Error error = check_against_site(request, config, job.uid)) return failure(error);
+  // Not remembered: where no prolog ran, every step has to ask for it.
+  if (request.opt_out) return {Standing::opted_out, ""};
+  Plan plan;
+  if (Error error = make_plan(config, request, gpus, demand.shards, &plan)) return failure(error);
+  if (!plan.wanted) return {};
+
+  if (Error error = make_region_dir(config)) return failure(error);
+  AdmissionLock lock;
+  if (Error error = AdmissionLock::acquire(config, &lock)) return failure(error);
+  if (find(config, job, demand, &outcome)) return outcome;  // another step was first
+  if (Error error = Region::remove(config.region_dir.c_str(), std::to_string(job.id).c_str())) return failure(error);
+  if (Error error = create(config, job, demand.words, plan)) return failure(error);
+  return {Standing::limited, ""};
+}
+
+}  // namespace vgpu::spank

@@ -1,0 +1,58 @@
+// A job's place on this node, from its prolog over its steps to its epilog.
+//
+//   <region_dir>/<job id>/          limits, usage, lock   the region (libvgpu/region)
+//                                   request               the options it was made from
+//                      or           error                 why it could not be made: every step of the job fails with it
+//                      or           opted-out             the job asked to have none, and may
+//   <region_dir>/.gpus-<job id>     which GPUs Slurm gave the job, noted by the prolog
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config.h"
+#include "options.h"
+#include "region/error.h"
+
+namespace vgpu::spank {
+
+struct Job {
+  std::uint32_t id = 0;
+  uid_t uid = 0;
+};
+
+enum class Standing : std::uint8_t {
+  unlimited,  // nobody asked for a limit
+  limited,    // there is a region
+  opted_out,
+  refused,  // the user's to repair
+  broken,   // the site's to repair; failing open, tasks run without limits
+};
+
+struct Outcome {
+  Standing standing = Standing::unlimited;
+  std::string sentence;  // of refused and broken
+};
+
+// Before the first step. What it decides holds for the whole job.
+Outcome prepare_in_prolog(const Config &config, const Job &job, const Words &words, const std::vector<unsigned> &gpus);
+
+struct StepDemand {
+  Words words;
+  std::vector<unsigned> gpus;  // that the step may use; the whole job's, where no prolog has noted them
+  unsigned shards = 0;
+  bool heterogeneous = false;  // Slurm hands the options of the last component to all of them
+};
+
+// When a step starts: finds what the prolog made, or makes what no prolog made.
+Outcome prepare_in_step(const Config &config, const Job &job, const StepDemand &demand);
+
+// After the job. Whoever still runs keeps its mapping and harms nobody.
+Error forget_job(const Config &config, std::uint32_t job_id);
+
+// The directory for everything, on a small file system of its own; and nothing left in it by creators that were killed.
+Error make_region_dir(const Config &config);
+Error clean_region_dir(const Config &config);
+
+}  // namespace vgpu::spank

@@ -1,0 +1,56 @@
+#include "log.h"
+
+#include <cstdarg>
+#include <cstdio>
+
+#include "slurm.h"
+
+namespace vgpu::spank {
+
+namespace {
+
+LogLevel log_level = LogLevel::info;
+
+using Sink = void (*)(const char *format, ...);
+
+void say(Sink sink, const char *format, std::va_list arguments) {
+  char line[1024];
+  std::vsnprintf(line, sizeof line, format, arguments);
+  sink("%s", line);
+}
+
+}  // namespace
+
+void set_log_level(LogLevel level) { log_level = level; }
+
+void log_error(const char *format, ...) {
+  std::va_list arguments;
+  va_start(arguments, format);
+  say(slurm_error, format, arguments);
+  va_end(arguments);
+}
+
+void log_info(const char *format, ...) {
+  if (log_level < LogLevel::info) return;
+  std::va_list arguments;
+  va_start(arguments, format);
+  say(slurm_info, format, arguments);
+  va_end(arguments);
+}
+
+void log_debug(const char *format, ...) {
+  if (log_level < LogLevel::debug) return;
+  std::va_list arguments;
+  va_start(arguments, format);
+  say(slurm_info, format, arguments);
+  va_end(arguments);
+}
+
+void tell_user(const char *format, ...) {
+  std::va_list arguments;
+  va_start(arguments, format);
+  say(slurm_spank_log, format, arguments);
+  va_end(arguments);
+}
+
+}  // namespace vgpu::spank

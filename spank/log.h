@@ -1,0 +1,17 @@
+// What the plugin says, and to whom: slurmd's log, or (from a step) also the user's terminal.
+#pragma once
+
+#include "config.h"
+
+namespace vgpu::spank {
+
+void set_log_level(LogLevel level);
+
+// The sentences begin with "vgpu: ". log_error() from a step reaches the user.
+__attribute__((format(printf, 1, 2))) void log_error(const char *format, ...);
+__attribute__((format(printf, 1, 2))) void log_info(const char *format, ...);
+__attribute__((format(printf, 1, 2))) void log_debug(const char *format, ...);
+// From a step: to the user, as it is.
+__attribute__((format(printf, 1, 2))) void tell_user(const char *format, ...);
+
+}  // namespace vgpu::spank

@@ -1,0 +1,50 @@
+// --gpu-mem and --gpu-sm: one table, from which they are registered, read and checked wherever Slurm hands them over.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "config.h"
+#include "node/values.h"
+#include "region/error.h"
+#include "slurm.h"
+
+namespace vgpu::spank {
+
+// What a user asked for, in his own words. Absent: not asked for.
+struct Words {
+  std::optional<std::string> mem;
+  std::optional<std::string> sm;
+
+  bool any() const { return mem || sm; }
+  bool operator==(const Words &) const = default;
+};
+
+// The same, understood.
+struct Request {
+  bool opt_out = false;  // --gpu-mem=none
+  MemoryLimits mem;      // empty: not asked for
+  std::optional<std::uint32_t> sm;
+};
+
+// Also where Slurm has parsed them before: a forged environment skips that.
+Error understand(const Words &words, Request *request);
+// What can be refused without knowing a GPU.
+Error check_against_site(const Request &request, const Config &config, uid_t uid);
+
+// From slurm_spank_init() only. `on_value` gets each option that Slurm finds, in the client and in the step daemon.
+using OnValue = int (*)(int option, const char *value, int remote);
+bool register_options(spank_t handle, OnValue on_value);
+// For OnValue: notes the value of option number `option`.
+void note_value(int option, const char *value, Words *words);
+
+// In the contexts that allow spank_option_getopt().
+Words given_options(spank_t handle);
+// In sbatch and salloc: what an enclosing job left in the environment is not the new job's.
+void forget_enclosing_job();
+// In srun, sbatch and salloc, after the options were parsed: what will be sent, be it from the command line, from an
+// enclosing job or forged. VGPU_MEM and VGPU_SM count when nothing else was given, and are sent from then on.
+Words options_to_send(spank_t handle);
+
+}  // namespace vgpu::spank

@@ -1,0 +1,110 @@
+// The symbols that Slurm looks for: each finds out where it is running and hands over; no exception gets past here.
+#include <exception>
+#include <utility>
+
+#include "contexts.h"
+#include "log.h"
+
+extern "C" {
+// Declared first, because a const object of C++ is otherwise invisible to Slurm.
+extern const char plugin_name[];
+extern const char plugin_type[];
+extern const unsigned int plugin_version;
+extern const unsigned int spank_plugin_version;
+SPANK_PLUGIN(vgpu, 1)
+}
+
+namespace {
+
+using vgpu::spank::Arguments;
+namespace client = vgpu::spank::client;
+namespace job_script = vgpu::spank::job_script;
+namespace slurmd = vgpu::spank::slurmd;
+namespace stepd = vgpu::spank::stepd;
+
+// What `work` returns; after an exception, what `failed` makes of its text.
+template <typename Work, typename Failed>
+int guarded(Work work, Failed failed) noexcept {
+  try {
+    return work();
+  } catch (const std::exception &exception) {
+    return failed(exception.what());
+  } catch (...) {
+    return failed("unknown exception");
+  }
+}
+
+int fail(const char *what) {
+  vgpu::spank::log_error("vgpu: internal error: %s; please report it", what);
+  return -1;
+}
+
+// Where a failure would drain the node.
+int report(const char *what) {
+  fail(what);
+  return 0;
+}
+
+// Where nobody would see it; the tasks will.
+int keep(const char *what) {
+  return guarded(
+      [what] {
+        stepd::keep_failure((std::string("vgpu: internal error: ") + what + "; please report it").c_str());
+        return 0;
+      },
+      report);
+}
+
+template <typename Work>
+int without_result(Work work) {
+  work();
+  return 0;
+}
+
+bool is_client() {
+  const spank_context_t context = spank_context();
+  return context == S_CTX_LOCAL || context == S_CTX_ALLOCATOR;
+}
+
+}  // namespace
+
+extern "C" {
+
+int slurm_spank_init(spank_t handle, int count, char **words) {
+  const Arguments arguments = {count, words};
+  switch (spank_context()) {
+    case S_CTX_LOCAL:
+    case S_CTX_ALLOCATOR:
+      return guarded([&] { return client::init(handle, arguments); }, fail);
+    case S_CTX_SLURMD:
+      return guarded([&] { return slurmd::init(arguments); }, fail);
+    case S_CTX_REMOTE:
+      return guarded([&] { return without_result([&] { stepd::init(handle, arguments); }); }, keep);
+    default:
+      return 0;
+  }
+}
+
+int slurm_spank_init_post_opt(spank_t handle, int /*count*/, char ** /*words*/) {
+  if (is_client()) return guarded([&] { return client::init_post_opt(handle); }, fail);
+  if (spank_context() != S_CTX_REMOTE) return 0;
+  return guarded([&] { return without_result([&] { stepd::init_post_opt(handle); }); }, keep);
+}
+
+int slurm_spank_job_prolog(spank_t handle, int count, char **words) {
+  return guarded([&] { return without_result([&] { job_script::prolog(handle, {count, words}); }); }, report);
+}
+
+int slurm_spank_job_epilog(spank_t handle, int count, char **words) {
+  return guarded([&] { return without_result([&] { job_script::epilog(handle, {count, words}); }); }, report);
+}
+
+int slurm_spank_task_init_privileged(spank_t handle, int /*count*/, char ** /*words*/) {
+  return guarded([&] { return stepd::task_init_privileged(handle); }, fail);
+}
+
+int slurm_spank_task_exit(spank_t handle, int /*count*/, char ** /*words*/) {
+  return guarded([&] { return without_result([&] { stepd::task_exit(handle); }); }, report);
+}
+
+}  // extern "C"

@@ -1,0 +1,103 @@
+// The directory that holds all regions of a node: made once, cleaned at every start of slurmd and after every job.
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "admission.h"
+#include "job_files.h"
+#include "job_region.h"
+#include "log.h"
+#include "region/region.h"
+
+namespace vgpu::spank {
+
+namespace {
+
+struct CloseDirectory {
+  void operator()(DIR *directory) const { closedir(directory); }
+};
+
+bool is_mount_point(const std::string &path) {
+  struct stat here;
+  struct stat above;
+  return lstat(path.c_str(), &here) == 0 && lstat((path + "/..").c_str(), &above) == 0 && here.st_dev != above.st_dev;
+}
+
+bool is_empty(const std::string &path) {
+  const std::unique_ptr<DIR, CloseDirectory> directory(opendir(path.c_str()));
+  if (!directory) return false;
+  while (const dirent *entry = readdir(directory.get())) {
+    if (std::strcmp(entry->d_name, ".") != 0 && std::strcmp(entry->d_name, "..") != 0) return false;
+  }
+  return true;
+}
+
+// Users own files in there and can let them grow: they must fill nothing but this. Never over regions that are there.
+void mount_own_filesystem(const Config &config) {
+  if (config.region_size == 0 || is_mount_point(config.region_dir) || !is_empty(config.region_dir)) return;
+  const std::string options = "mode=0755,nr_inodes=65536,size=" + std::to_string(config.region_size);
+  if (mount("vgpu", config.region_dir.c_str(), "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options.c_str()) != 0) {
+    log_error("vgpu: cannot mount a tmpfs on %s (%s); regions share the file system around it",
+              config.region_dir.c_str(), std::strerror(errno));
+  }
+}
+
+bool is_leftover(const char *name) {
+  return std::strncmp(name, ".new-", 5) == 0 || std::strncmp(name, ".old-", 5) == 0 ||
+         std::strncmp(name, ".tmp-", 5) == 0 || std::strncmp(name, "node.new-", 9) == 0;
+}
+
+void remove_flat(int parent, const char *name) {
+  const int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd >= 0) {
+    const std::unique_ptr<DIR, CloseDirectory> directory(fdopendir(fd));
+    while (const dirent *entry = directory ? readdir(directory.get()) : nullptr) {
+      if (entry->d_name[0] != '.' || is_leftover(entry->d_name)) unlinkat(fd, entry->d_name, 0);
+    }
+    unlinkat(parent, name, AT_REMOVEDIR);
+  } else {
+    unlinkat(parent, name, 0);
+  }
+}
+
+}  // namespace
+
+Error make_region_dir(const Config &config) {
+  const char *path = config.region_dir.c_str();
+  if (mkdir(path, 0755) != 0) {
+    if (errno == EEXIST) return {};
+    return system_error("vgpu: cannot create %s", path);
+  }
+  // The umask is slurmd's business.
+  if (chmod(path, 0755) != 0) return system_error("vgpu: cannot set the mode of %s", path);
+  mount_own_filesystem(config);
+  return {};
+}
+
+// Creators work under the admission lock: what they had not put in place when we hold it, they never will.
+Error clean_region_dir(const Config &config) {
+  mount_own_filesystem(config);
+  AdmissionLock lock;
+  if (Error error = AdmissionLock::acquire(config, &lock)) return error;
+  const std::unique_ptr<DIR, CloseDirectory> directory(opendir(config.region_dir.c_str()));
+  if (!directory) return system_error("vgpu: cannot read %s", config.region_dir.c_str());
+  while (const dirent *entry = readdir(directory.get())) {
+    if (is_leftover(entry->d_name)) remove_flat(dirfd(directory.get()), entry->d_name);
+  }
+  return {};
+}
+
+Error forget_job(const Config &config, std::uint32_t job_id) {
+  if (access(config.region_dir.c_str(), F_OK) != 0) return {};
+  const Error error = JobFiles(config, job_id).forget_gpus();
+  if (Error trouble = Region::remove(config.region_dir.c_str(), std::to_string(job_id).c_str())) return trouble;
+  return error;
+}
+
+}  // namespace vgpu::spank

@@ -1,0 +1,29 @@
+// slurmd: the region directory is made, and the GPUs are looked up once.
+#include "config.h"
+#include "contexts.h"
+#include "devices.h"
+#include "job_region.h"
+#include "log.h"
+
+namespace vgpu::spank::slurmd {
+
+int init(Arguments arguments) {
+  Config config;
+  if (Error error = Config::parse(arguments.count, arguments.words, &config)) {
+    log_error("%s", error.text);
+    return -1;
+  }
+  set_log_level(config.log);
+  Error error = make_region_dir(config);
+  if (!error) error = clean_region_dir(config);
+  // Jobs without limits can still run; those with limits will be told.
+  if (error) {
+    log_error("%s", error.text);
+    return 0;
+  }
+  log_info("vgpu: " PACKAGE_VERSION ": regions in %s, library %s", config.region_dir.c_str(), config.library.c_str());
+  refresh_node_in_background(config);
+  return 0;
+}
+
+}  // namespace vgpu::spank::slurmd

@@ -1,0 +1,188 @@
+// slurmstepd: the job's region is found or made, and every task gets the library.
+#include <unistd.h>
+
+#include <cstring>
+#include <ctime>
+
+#include "audit.h"
+#include "config.h"
+#include "contexts.h"
+#include "devices.h"
+#include "isolation.h"
+#include "job_region.h"
+#include "log.h"
+#include "node/preload.h"
+#include "options.h"
+#include "region/region.h"
+#include "summary.h"
+#include "text.h"
+
+namespace vgpu::spank::stepd {
+
+namespace {
+
+// Filled while the step starts; the tasks inherit it by fork.
+struct Step {
+  Config config;
+  Words words;
+  Job job;
+  Outcome outcome;
+  std::uint32_t tasks = 0;
+  std::uint32_t ended = 0;
+  std::int64_t audited = 0;  // second of the last audit
+  bool can_audit = true;     // an NVML that hangs does so once
+};
+
+Step &step() {
+  static Step the_step;
+  return the_step;
+}
+
+int on_value(int option, const char *value, int /*remote*/) {
+  note_value(option, value, &step().words);
+  return 0;
+}
+
+// Empty when the job's environment has no such variable.
+std::string job_variable(spank_t handle, const char *name) {
+  std::string value(4096, '\0');
+  spank_err_t result;
+  while ((result = spank_getenv(handle, name, value.data(), static_cast<int>(value.size()))) == ESPANK_NOSPACE &&
+         value.size() < (1 << 20)) {
+    value.resize(2 * value.size());
+  }
+  if (result != ESPANK_SUCCESS) return "";
+  value.resize(std::strlen(value.c_str()));
+  return value;
+}
+
+std::uint32_t step_id(spank_t handle) {
+  std::uint32_t id = 0;
+  return spank_get_item(handle, S_JOB_STEPID, &id) == ESPANK_SUCCESS ? id : 0;
+}
+
+StepDemand demand_of(spank_t handle) {
+  StepDemand demand;
+  demand.words = step().words;
+  demand.heterogeneous = !job_variable(handle, "SLURM_HET_SIZE").empty();
+  // The batch step is told the job's; what else it finds may be of the job that it was submitted from.
+  const bool batch = step_id(handle) == SLURM_BATCH_SCRIPT;
+  parse_index_list(job_variable(handle, batch ? "SLURM_JOB_GPUS" : "SLURM_STEP_GPUS"), kMaxDevices, &demand.gpus);
+  std::vector<unsigned> shards;
+  if (parse_index_list(job_variable(handle, "SLURM_SHARDS_ON_NODE"), 1, &shards) && !shards.empty()) {
+    demand.shards = shards[0];
+  }
+  return demand;
+}
+
+void prepare(spank_t handle) {
+  Step &self = step();
+  if (self.outcome.standing == Standing::broken) return;  // the configuration
+  if (spank_get_item(handle, S_JOB_ID, &self.job.id) != ESPANK_SUCCESS ||
+      spank_get_item(handle, S_JOB_UID, &self.job.uid) != ESPANK_SUCCESS) {
+    return keep_failure("vgpu: Slurm does not say which job this is; look at slurmd's log");
+  }
+  spank_get_item(handle, S_JOB_LOCAL_TASK_COUNT, &self.tasks);
+  self.outcome = prepare_in_step(self.config, self.job, demand_of(handle));
+  if (self.outcome.standing == Standing::limited && self.config.preload == PreloadBy::ldso) {
+    if (Error error = prepare_isolation(self.config)) keep_failure(error.text);
+  }
+}
+
+bool is_first_task(spank_t handle) {
+  int task = 0;
+  return spank_get_item(handle, S_TASK_ID, &task) != ESPANK_SUCCESS || task == 0;
+}
+
+int refuse(spank_t handle, const char *sentence) {
+  // Once per node is enough: all its tasks fail for the same reason.
+  if (is_first_task(handle)) log_error("%s", sentence);
+  return -1;
+}
+
+// A job that was submitted from within another one brings that one's variables along.
+int remove_library(spank_t handle) {
+  const std::string library = step().config.library;
+  const std::string present = job_variable(handle, "LD_PRELOAD");
+  const std::string rest = without_library(present, library);
+  if (rest.empty() && !present.empty()) {
+    spank_unsetenv(handle, "LD_PRELOAD");
+  } else if (!present.empty()) {
+    spank_setenv(handle, "LD_PRELOAD", rest.c_str(), 1);
+  }
+  spank_unsetenv(handle, "VGPU_REGION");
+  return 0;
+}
+
+int add_library(spank_t handle) {
+  const Step &self = step();
+  const std::string preload = with_library(job_variable(handle, "LD_PRELOAD"), self.config.library);
+  const std::string region = self.config.job_directory(self.job.id);
+  if (spank_setenv(handle, "LD_PRELOAD", preload.c_str(), 1) != ESPANK_SUCCESS ||
+      spank_setenv(handle, "VGPU_REGION", region.c_str(), 1) != ESPANK_SUCCESS) {
+    return refuse(handle, "vgpu: the environment of the task cannot be set");
+  }
+  if (self.config.preload == PreloadBy::ldso) {
+    if (Error error = isolate_task(self.config, self.job.id)) return refuse(handle, error.text);
+  }
+  return 0;
+}
+
+void summarize() {
+  const Step &self = step();
+  Snapshot region;
+  if (Error error =
+          Snapshot::read(self.config.job_directory(self.job.id).c_str(), Trust::root, Detail::memory, &region)) {
+    log_info("%s", error.text);
+    return;
+  }
+  for (const std::string &line : summary_lines(region, node_name(), self.config.summary)) tell_user("%s", line.c_str());
+}
+
+}  // namespace
+
+void keep_failure(const char *sentence) { step().outcome = {Standing::broken, sentence}; }
+
+void init(spank_t handle, Arguments arguments) {
+  Step &self = step();
+  if (Error error = Config::parse(arguments.count, arguments.words, &self.config)) keep_failure(error.text);
+  set_log_level(self.config.log);
+  if (!register_options(handle, on_value)) keep_failure("vgpu: Slurm does not take the options of this plugin");
+}
+
+void init_post_opt(spank_t handle) {
+  // The extern step has no tasks of ours, and no options.
+  if (step_id(handle) != SLURM_EXTERN_CONT) prepare(handle);
+}
+
+int task_init_privileged(spank_t handle) {
+  const Step &self = step();
+  switch (self.outcome.standing) {
+    case Standing::limited:
+      return add_library(handle);
+    case Standing::refused:
+      return refuse(handle, self.outcome.sentence.c_str());
+    case Standing::broken:
+      if (!self.config.fail_open) return refuse(handle, self.outcome.sentence.c_str());
+      if (is_first_task(handle)) {
+        tell_user("%s", self.outcome.sentence.c_str());
+        tell_user("vgpu: this site fails open: the step runs WITHOUT its GPU limits");
+      }
+      return remove_library(handle);
+    default:
+      return remove_library(handle);
+  }
+}
+
+void task_exit(spank_t /*handle*/) {
+  Step &self = step();
+  if (self.outcome.standing != Standing::limited) return;
+  const bool last = ++self.ended == self.tasks;
+  // Asking NVML costs a process: hundreds of tasks that end together are one occasion.
+  const std::int64_t now = std::time(nullptr);
+  if (self.can_audit && (last || now != self.audited)) self.can_audit = audit_job(self.config, self.job);
+  self.audited = now;
+  if (last && self.config.summary != Summary::never) summarize();
+}
+
+}  // namespace vgpu::spank::stepd

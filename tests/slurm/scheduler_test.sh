@@ -1,0 +1,92 @@
+#!/bin/bash
+# etc/job_submit.lua in a real slurmctld, with the real plugin: jobs are packed by GPU memory.
+. "$(dirname "$0")/spank_lib.sh"
+etc=$here/../../etc
+log=$work/lab/log/slurmctld.log
+
+batch() { sbatch --parsable -o /dev/null "$@" 2>/dev/null; }
+held() { batch -H "$@"; }
+asked() { squeue -h -j "$1" -o %b | sort -u | xargs; }
+shards() { "$@" printenv SLURM_SHARDS_ON_NODE 2>/dev/null; }
+states() { squeue -h -o %T | sort | uniq -c | xargs; }
+states_are() { [ "$(states)" = "$1" ]; }
+runs() { [ "$(squeue -h -j "$1" -o %T)" = RUNNING ]; }
+cancel_all() { squeue -h -o %i | xargs -r scancel 2>/dev/null; }
+
+test_jobs_are_packed_by_memory() {
+  local small
+  for _ in 1 2 3 4 5 6; do batch -w n1 --gpu-mem=5G --wrap 'sleep 100' >/dev/null; done
+  true_that "of six jobs with 5G, two run on two GPUs of 8G" eventually states_are "4 PENDING 2 RUNNING"
+  sleep 1
+  equal "the others" "4 PENDING 2 RUNNING" "$(states)"
+  equal "their GPUs" "0 1" "$(scontrol -d show job | sed -n 's/.* GRES=shard:5(IDX:\(.*\))/\1/p' | sort | xargs)"
+  scancel "$(squeue -h -t R -o %i | head -n 1)"
+  true_that "when one ends, the next one starts" eventually states_are "3 PENDING 2 RUNNING"
+  scancel -t PENDING
+  small=$(batch -w n1 --gpu-mem=3G --wrap 'sleep 100')
+  true_that "a job with 3G fits beside one with 5G" eventually runs "$small"
+  cancel_all
+}
+
+test_what_a_job_is_charged() {
+  local script=$work/script
+  equal "a size that is rounded up" 3 "$(shards srun --gpu-mem=2.1G)"
+  equal "a share" 4 "$(shards srun --gpu-mem=50%)"
+  equal "the environment form" 2 "$(VGPU_MEM=2G shards srun)"
+  equal "no option" none "$(srun -Q sh -c 'echo "${SLURM_SHARDS_ON_NODE:-none}"')"
+  equal "salloc" 2 "$(shards salloc --gpu-mem=2G srun)"
+  printf '#!/bin/sh\n#SBATCH --gpu-mem=6G\nsleep 100\n' >"$script"
+  equal "#SBATCH" gres:shard:6 "$(asked "$(held "$script")")"
+  equal "an array" gres:shard:7 "$(asked "$(held --array=1-3 --gpu-mem=7G --wrap true)")"
+  equal "a heterogeneous job" "gres:shard:2 gres:shard:3" "$(asked "$(held --gpu-mem=2G --wrap true : --gpu-mem=3G)")"
+  equal "more shards than needed" gres:shard:5 "$(asked "$(held --gpu-mem=3G --gres=shard:5 --wrap true)")"
+  cancel_all
+}
+
+test_refusals_name_the_reason() {
+  run srun --gpu-mem=9G true
+  status_is 1
+  output_has "vgpu: --gpu-mem=9G: no GPU that the job can get has more than 8G; ask for at most that"
+  run srun --gpu-mem=4G --gres=gpu:1 true
+  output_has "vgpu: --gpu-mem=4G: it shares a GPU, and gpu:1 asks for GPUs in another way; leave out one of the two"
+  run sbatch --gpu-mem=4G --gpus=2 --wrap true
+  output_has "vgpu: --gpu-mem=4G: it shares a GPU, and gpu:2 asks"
+  run salloc --gpu-mem=4G,2G true
+  output_has "a job that shares a GPU gets one on each node, and there are several values; give one"
+  run sbatch --gpu-mem=none --gres=shard:2 --wrap true
+  output_has "without a limit a GPU cannot be shared"
+}
+
+test_too_few_shards_are_raised() {
+  run sbatch -H -o /dev/null --gpu-mem=3G --gres=shard:1 --wrap true
+  output_has "vgpu: --gres=shard:1 is less than --gpu-mem=3G needs; raised to shard:3"
+  equal "the request" gres:shard:3 "$(squeue -h -o %b)"
+  cancel_all
+}
+
+test_a_waiting_job_cannot_be_made_cheaper() {
+  local job
+  job=$($games sbatch --parsable -H -o /dev/null --gpu-mem=4G --wrap true)
+  ! $games scontrol update JobId="$job" Gres=shard:1 2>/dev/null || complain "scontrol lowered the charge"
+  true_that "it is logged" grep -q "vgpu: uid 5: the job's shard:4 stands for its --gpu-mem and cannot be lowered" "$log"
+  equal "the request" gres:shard:4 "$(asked "$job")"
+  $games scontrol update JobId="$job" Gres=shard:6
+  equal "raised" gres:shard:6 "$(asked "$job")"
+  scontrol update JobId="$job" Gres=shard:1
+  equal "lowered by root" gres:shard:1 "$(asked "$job")"
+  cancel_all
+}
+
+test_a_mistake_in_the_table_leaves_the_old_one_in_force() {
+  local table=$work/lab/etc/job_submit.lua
+  sed -i 's/shards = 8/shards = "eight"/' "$table"
+  touch -d '+2 seconds' "$table"
+  equal "the charge" 4 "$(shards srun --gpu-mem=4G)"
+  true_that "it is logged" grep -q 'vgpu: job_submit.lua: sim: shards = eight: that is not a whole number' "$log"
+}
+
+# The file as it is shipped, with this cluster's table.
+sed '/^local gpus = {$/,/^}$/c\local gpus = { sim = { shards = 8, memory = "8G" } }' "$etc/job_submit.lua" >job_submit.lua
+site_options="summary=never opt_out=everybody"
+start_lab --job-submit job_submit.lua "$etc/vgpu_submit.lua"
+run_tests "$@"

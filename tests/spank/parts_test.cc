@@ -1,0 +1,217 @@
+// The parts of the plugin that need no Slurm around them: numbering of GPUs, limits, admission, the site's keys.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "node/preload.h"
+#include "region/support.h"
+#include "spank/admission.h"
+#include "spank/config.h"
+#include "spank/gres.h"
+#include "spank/job_limits.h"
+#include "spank/text.h"
+
+namespace vgpu::spank {
+namespace {
+
+constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
+
+NodeDevice device(const char *uuid, int minor, const char *file, const char *pci, std::uint64_t memory = 8 * kGiB) {
+  NodeDevice result;
+  result.minor = minor;
+  result.device_file = file;
+  assign(result.identity.uuid, uuid);
+  assign(result.identity.pci_bus_id, pci);
+  result.identity.memory_bytes = memory;
+  return result;
+}
+
+std::vector<int> numbers(const std::vector<NodeDevice> &devices) {
+  std::vector<int> result;
+  for (const NodeDevice &each : devices) result.push_back(each.gres_index);
+  return result;
+}
+
+class GresConf : public ::testing::Test {
+ protected:
+  GresFiles read(const char *text, const char *node = "n1") {
+    config_.gres_conf = directory_.path() + "/gres.conf";
+    std::ofstream(config_.gres_conf) << text;
+    GresFiles gpus;
+    const Error error = read_gres_conf(config_, node, &gpus);
+    EXPECT_FALSE(error) << error.text;
+    return gpus;
+  }
+
+  test::TemporaryDirectory directory_;
+  Config config_;
+};
+
+TEST_F(GresConf, OneIndexPerFileInTheOrderOfTheLines) {
+  const GresFiles expected = {{"/dev/nvidia3"}, {"/dev/nvidia0"}, {"/dev/nvidia1"}, {"/dev/nvidia7"}};
+  EXPECT_EQ(read("# Name=gpu File=/dev/no\n"
+                 "Name=gpu Type=a100 File=/dev/nvidia3 Cores=0-3\n"
+                 "name=GPU file=/dev/nvidia[0-1]   # comment\n"
+                 "Name=shard Count=8 File=/dev/nvidia0\n"
+                 "NodeName=n[2-4] Name=gpu File=/dev/nvidia9\n"
+                 "NodeName=m7,n[0-1] Name=gpu File=/dev/nvidia7\n"),
+            expected);
+}
+
+TEST_F(GresConf, WithoutFilesThereIsNothingToSay) {
+  EXPECT_TRUE(read("AutoDetect=nvml\nName=gpu\n").empty());
+  config_.gres_conf = directory_.path() + "/missing";
+  GresFiles gpus;
+  EXPECT_TRUE(read_gres_conf(config_, "n1", &gpus)) << "a file that the site names must be there";
+}
+
+TEST_F(GresConf, AMigInstanceIsOneIndex) {
+  const GresFiles gpus = read(
+      "Name=gpu File=/dev/nvidia1\n"
+      "Name=gpu MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap30,/dev/nvidia-caps/nvidia-cap31\n"
+      "Name=gpu MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap21,/dev/nvidia-caps/nvidia-cap22\n");
+  ASSERT_EQ(gpus.size(), 3u);
+  std::vector<NodeDevice> devices = {
+      device("MIG-a", 0, "/dev/nvidia-caps/nvidia-cap22", "0000:10:00.0"),
+      device("MIG-b", 0, "/dev/nvidia-caps/nvidia-cap31", "0000:10:00.0"),
+      device("GPU-c", 1, "/dev/nvidia1", "0000:20:00.0"),
+      device("MIG-d", 0, "/dev/nvidia-caps/nvidia-cap40", "0000:10:00.0"),
+  };
+  number_devices(gpus, &devices);
+  EXPECT_EQ(numbers(devices), (std::vector<int>{2, 1, 0, -1}));
+}
+
+TEST(Numbering, ByTheMinorOfTheFileWhateverItsName) {
+  // /dev/null is a character device with minor 3, /dev/zero one with minor 5.
+  std::vector<NodeDevice> devices = {device("GPU-a", 5, "/dev/nvidia5", "0000:10:00.0"),
+                                     device("GPU-b", 3, "/dev/nvidia3", "0000:20:00.0")};
+  number_devices({{"/dev/null"}, {"/dev/zero"}}, &devices);
+  EXPECT_EQ(numbers(devices), (std::vector<int>{1, 0}));
+}
+
+TEST(Numbering, WithoutFilesByPciBus) {
+  std::vector<NodeDevice> devices = {device("GPU-a", 0, "/dev/nvidia0", "0000:81:00.0"),
+                                     device("GPU-b", 1, "/dev/nvidia1", "0000:21:00.0")};
+  number_devices({}, &devices);
+  ASSERT_EQ(devices.size(), 2u);
+  EXPECT_STREQ(devices[0].identity.uuid, "GPU-b");
+  EXPECT_EQ(numbers(devices), (std::vector<int>{0, 1}));
+}
+
+TEST(Text, IndexLists) {
+  std::vector<unsigned> indices;
+  ASSERT_TRUE(parse_index_list("0,2-4,9", 64, &indices));
+  EXPECT_EQ(indices, (std::vector<unsigned>{0, 2, 3, 4, 9}));
+  ASSERT_TRUE(parse_index_list("", 64, &indices));
+  EXPECT_TRUE(indices.empty());
+  for (const char *bad : {"x", "1x", "-1", "1-", "3-2", "0-64", "0-4294967295", "99999999999", "1 2"}) {
+    EXPECT_FALSE(parse_index_list(bad, 64, &indices)) << bad;
+  }
+}
+
+TEST(Preload, OnceAndFirst) {
+  EXPECT_EQ(with_library("", "/l.so"), "/l.so");
+  EXPECT_EQ(with_library("/a.so:/b.so", "/l.so"), "/l.so:/a.so:/b.so");
+  EXPECT_EQ(with_library("/a.so /l.so::/b.so:/l.so", "/l.so"), "/l.so:/a.so:/b.so");
+  EXPECT_EQ(without_library("/l.so:/a.so:/l.so", "/l.so"), "/a.so");
+  EXPECT_EQ(without_library("/other/l.so", "/l.so"), "/other/l.so");
+}
+
+Promise promise(const char *job, std::uint64_t bytes, const char *uuid = "GPU-a") {
+  Promise result;
+  result.name = job;
+  result.job.uid = 7;
+  DeviceSpec spec;
+  assign(spec.identity.uuid, uuid);
+  spec.memory_limit = bytes;
+  result.devices = {spec};
+  return result;
+}
+
+DeviceSpec wanted(std::uint64_t bytes, std::uint64_t device_bytes = 8 * kGiB) {
+  DeviceSpec spec;
+  assign(spec.identity.uuid, "GPU-a");
+  spec.identity.memory_bytes = device_bytes;
+  spec.memory_limit = bytes;
+  return spec;
+}
+
+TEST(Admission, TheSumMayReachTheDeviceAndNotExceedIt) {
+  const std::vector<Promise> others = {promise("1", 3 * kGiB), promise("2", 3 * kGiB), promise("3", 8 * kGiB, "GPU-b")};
+  EXPECT_FALSE(admit_beside(others, 100, "9", {wanted(2 * kGiB)}));
+  const Error error = admit_beside(others, 100, "9", {wanted(2 * kGiB + 512)});
+  EXPECT_EQ(error.fault, Fault::invalid);
+  EXPECT_NE(std::string(error.text).find("job 1 (uid 7): 3GiB, job 2 (uid 7): 3GiB"), std::string::npos) << error.text;
+  EXPECT_FALSE(admit_beside(others, 150, "9", {wanted(6 * kGiB)}));
+  EXPECT_TRUE(admit_beside(others, 150, "9", {wanted(6 * kGiB + 512)}));
+}
+
+TEST(Admission, AJobIsNotBesideItself) {
+  EXPECT_FALSE(admit_beside({promise("9", 8 * kGiB)}, 100, "9", {wanted(8 * kGiB)}));
+}
+
+TEST(Admission, SumsDoNotWrapAround) {
+  const std::uint64_t huge = ~std::uint64_t{0} - 1000;
+  EXPECT_TRUE(admit_beside({promise("1", huge), promise("2", huge)}, 100, "9", {wanted(4000)}));
+  EXPECT_FALSE(admit_beside({}, 10'000, "9", {wanted(huge, huge)}));
+}
+
+TEST(Admission, TheSentenceHasAnEnd) {
+  std::vector<Promise> others;
+  for (int job = 1; job <= 64; ++job) others.push_back(promise(std::to_string(job).c_str(), kGiB));
+  const Error error = admit_beside(others, 100, "99", {wanted(kGiB)});
+  ASSERT_TRUE(error);
+  EXPECT_NE(std::string(error.text).find("and 60 more"), std::string::npos) << error.text;
+  EXPECT_NE(std::string(error.text).find("; ask for less"), std::string::npos) << error.text;
+}
+
+TEST(Limits, SharesOfShards) {
+  Config config;
+  config.shard_mem = kGiB;
+  std::vector<DeviceSpec> limits;
+  const std::vector<NodeDevice> two = {device("GPU-a", 0, "", ""), device("GPU-b", 1, "", "")};
+  ASSERT_FALSE(decide_limits(config, {}, 5, two, &limits));
+  EXPECT_EQ(limits[0].memory_limit, 3 * kGiB) << "five shards on two GPUs round up";
+  ASSERT_FALSE(decide_limits(config, {}, 4'000'000'000u, two, &limits));
+  EXPECT_EQ(limits[0].memory_limit, 8 * kGiB) << "never more than the device";
+  config.max_mem = MemoryLimit{2 * kGiB, 0};
+  ASSERT_FALSE(decide_limits(config, {}, 5, two, &limits));
+  EXPECT_EQ(limits[1].memory_limit, 2 * kGiB) << "nor than the site allows";
+}
+
+TEST(Limits, AStepIsComparedWithWhatItsJobAskedFor) {
+  Promise job = promise("1", 4 * kGiB);  // raised while it runs
+  job.devices[0].identity.memory_bytes = 8 * kGiB;
+  job.devices[0].sm_percent = 100;
+  Request original;
+  original.mem = MemoryLimits({MemoryLimit{2 * kGiB, 0}});
+  Request step = original;
+  EXPECT_TRUE(check_step(step, std::nullopt, job));
+  EXPECT_FALSE(check_step(step, original, job));
+  step.mem = MemoryLimits({MemoryLimit{kGiB, 0}});
+  EXPECT_TRUE(check_step(step, original, job));
+}
+
+TEST(SiteKeys, AreSetOnceAndForAll) {
+  const char *words[] = {"max_mem=50%", "overcommit=1.25", "opt_out=root,@games,1234", "fail=open", "log=debug"};
+  Config config;
+  const Error error = Config::parse(5, const_cast<char **>(words), &config);
+  ASSERT_FALSE(error) << error.text;
+  EXPECT_TRUE(config.max_mem && config.max_mem->is_share());
+  EXPECT_EQ(config.overcommit_percent, 125u);
+  EXPECT_TRUE(config.fail_open);
+  EXPECT_TRUE(config.opt_out.includes(0));
+  EXPECT_TRUE(config.opt_out.includes(1234)) << "also where nobody has that number";
+  EXPECT_FALSE(config.opt_out.includes(1235));
+}
+
+TEST(SiteKeys, AnErrorChangesNothing) {
+  const char *words[] = {"fail=open", "no_such_key=1"};
+  Config config;
+  EXPECT_TRUE(Config::parse(2, const_cast<char **>(words), &config));
+  EXPECT_FALSE(config.fail_open);
+}
+
+}  // namespace
+}  // namespace vgpu::spank
