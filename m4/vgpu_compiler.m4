@@ -59,7 +59,8 @@ AC_DEFUN([VGPU_SANITIZERS], [
   vgpu_summary_sanitizers=none
   AS_IF([test -n "$vgpu_sanitizers"], [
     vgpu_summary_sanitizers=`echo $vgpu_sanitizers | tr ' ' ','`
-    CXX="$CXX -fsanitize=$vgpu_summary_sanitizers -fno-sanitize-recover=all -fno-omit-frame-pointer"
+    # CUDA's enumerations are C's: any value may arrive, and is passed on.
+    CXX="$CXX -fsanitize=$vgpu_summary_sanitizers -fno-sanitize=enum -fno-sanitize-recover=all -fno-omit-frame-pointer"
     AC_MSG_CHECKING([whether $CXX links])
     AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <cstdio>]], [[std::puts("");]])],
       [AC_MSG_RESULT([yes])],

@@ -17,6 +17,11 @@ enum class Measure : std::uint8_t { yes, no };
   if (grant == Grant::refused && measure == Measure::yes && settle_before_refusing(dev)) {
     grant = rank().reserve(dev, kind, bytes);
   }
+  if (grant == Grant::refused) {
+    OthersStopped alone(dev);
+    trim_stock(dev);
+    grant = rank().reserve(dev, kind, bytes);
+  }
   if (grant == Grant::granted) return true;
   say_refusal(dev, bytes, grant);
   return false;

@@ -27,11 +27,18 @@ struct Stock {
   std::uint64_t charged;      // all of it in the table of allocations, except what is in progress
   std::uint64_t in_progress;  // reserved for calls that have not returned
   std::uint64_t last_growth;
+  unsigned calls;        // threads between reserving and settling
+  pthread_cond_t quiet;  // `calls` has become 0 while somebody stops the others
 };
 
 namespace {
 
 constexpr unsigned kMaxPools = 256;
+
+struct Gate {
+  pthread_mutex_t alone;      // held by the thread that has stopped the others
+  std::atomic<bool> stopped;  // there is one. Set before, and read under, each stock's mutex: no thread slips by
+};
 
 struct Stocks {
   pthread_mutex_t mutex;       // adding and removing
@@ -39,6 +46,7 @@ struct Stocks {
   Stock pools[kMaxPools];
   Stock graphs[kMaxDevices];        // by ordinal
   std::atomic<bool> graphs_in_use;  // some graph of this process allocates
+  Gate gates[kMaxDevices];          // by device of the region
 };
 constinit WipedOnFork<Stocks> stocks;
 
@@ -193,7 +201,47 @@ void put_back_pool(CUmemoryPool pool, const Forgotten &forgotten) {
   record(*stock);
 }
 
-bool StockCharge::try_to_reserve(std::uint64_t units) {
+OthersStopped::OthersStopped(unsigned dev) : dev_(dev) {
+  Stocks *all = stocks.get();
+  if (all == nullptr) return;
+  Gate &gate = all->gates[dev];
+  pthread_mutex_lock(&gate.alone);
+  gate.stopped.store(true, std::memory_order_relaxed);
+  for_each_stock(*all, [&](Stock &stock) {
+    if (stock.dev != dev) return;
+    ScopedLock lock(stock.mutex);
+    while (stock.calls != 0) pthread_cond_wait(&stock.quiet, &stock.mutex);
+  });
+}
+
+OthersStopped::~OthersStopped() {
+  Stocks *all = stocks.get();
+  if (all == nullptr) return;
+  Gate &gate = all->gates[dev_];
+  gate.stopped.store(false, std::memory_order_relaxed);
+  pthread_mutex_unlock(&gate.alone);
+}
+
+// Under stock.mutex, which is given up to wait.
+void StockCharge::enter() {
+  Gate &gate = stocks.get()->gates[stock_.dev];
+  while (!alone_ && __builtin_expect(gate.stopped.load(std::memory_order_relaxed), false)) {
+    pthread_mutex_unlock(&stock_.mutex);
+    { ScopedLock wait(gate.alone); }
+    pthread_mutex_lock(&stock_.mutex);
+  }
+  ++stock_.calls;
+}
+
+// Under stock.mutex.
+void StockCharge::leave() {
+  const Gate &gate = stocks.get()->gates[stock_.dev];
+  if (--stock_.calls == 0 && gate.stopped.load(std::memory_order_relaxed)) pthread_cond_signal(&stock_.quiet);
+  alone_.reset();
+}
+
+// Under stock.mutex.
+bool StockCharge::take(std::uint64_t units) {
   grant_ = rank().reserve(stock_.dev, Kind::data, bytes_of(units));
   if (grant_ != Grant::granted) return false;
   reserved_ = units;
@@ -204,14 +252,16 @@ bool StockCharge::try_to_reserve(std::uint64_t units) {
 
 bool StockCharge::try_to_reserve() {
   ScopedLock lock(stock_.mutex);
+  enter();
   const std::uint64_t asked = units_for(bytes_);
   // What it grew by last time is only a guess: what was asked for must fit, the rest is measured.
-  return (stock_.last_growth > asked && try_to_reserve(stock_.last_growth)) || try_to_reserve(asked);
+  if ((stock_.last_growth > asked && take(stock_.last_growth)) || take(asked) || is_there()) return true;
+  leave();
+  return false;
 }
 
 // Only the driver knows whether what is idle can be used for this. If it cannot, the stock grows, and the call is undone.
 bool StockCharge::is_there() {
-  ScopedLock lock(stock_.mutex);
   std::uint64_t there = 0, used = 0;
   guessed_ = reserved_by_driver(stock_, &there) && used_of(stock_, &used) && there >= used + units_for(bytes_);
   return guessed_;
@@ -220,16 +270,16 @@ bool StockCharge::is_there() {
 bool StockCharge::reserve_what_is_idle() {
   if (trim_stock(stock_.dev) && try_to_reserve()) return true;
   if (settle_before_refusing(stock_.dev) && try_to_reserve()) return true;
+  alone_.emplace(stock_.dev);
+  trim_stock(stock_.dev);
+  if (try_to_reserve()) return true;
   say_refusal(stock_.dev, bytes_, grant_);
   return false;
 }
 
-bool StockCharge::reserve() { return try_to_reserve() || is_there() || reserve_what_is_idle(); }
+bool StockCharge::reserve() { return try_to_reserve() || reserve_what_is_idle(); }
 
-bool StockCharge::reserve_again() {
-  if (!std::exchange(guessed_, false)) return false;
-  return try_to_reserve() || reserve_what_is_idle();
-}
+bool StockCharge::reserve_again() { return std::exchange(disturbed_, false) && reserve_what_is_idle(); }
 
 // Several threads may be between reserve() and here. What is there is then partly theirs, and covered by what they have
 // reserved; so only what exceeds all that is charged is missing, and only what nobody has reserved can be given back.
@@ -243,7 +293,8 @@ bool StockCharge::settle() {
     const std::uint64_t more = there - stock_.charged;
     const Grant grant = rank().reserve(stock_.dev, Kind::data, bytes_of(more));
     if (grant != Grant::granted) {
-      if (!guessed_) say_refusal(stock_.dev, bytes_of(more), grant);
+      disturbed_ = !alone_ && (guessed_ || stock_.calls > 1);
+      if (!disturbed_) say_refusal(stock_.dev, bytes_of(more), grant);
       return false;
     }
     stock_.charged += more;
@@ -253,6 +304,7 @@ bool StockCharge::settle() {
   stock_.in_progress = others;
   reserved_ = 0;
   give_back(stock_, settled > there ? settled - there : 0);
+  leave();
   return true;
 }
 
@@ -270,6 +322,7 @@ void StockCharge::finish(std::uint64_t taken_if_unknown) {
   stock_.in_progress = others;
   reserved_ = 0;
   give_back(stock_, settled > there ? settled - there : 0);
+  leave();
 }
 
 void note_stock_may_shrink() {

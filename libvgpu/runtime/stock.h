@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <optional>
 
 #include "hooks/cuda_api.h"
 #include "region/region.h"
@@ -36,6 +37,20 @@ struct Forgotten {
 Forgotten forget_pool(CUmemoryPool pool);
 void put_back_pool(CUmemoryPool pool, const Forgotten &forgotten);
 
+// While one of these lives, no other thread of this process is between reserving from a stock of the device and knowing
+// what it took. What such a thread has reserved is a guess, and nobody is refused because of a guess. Whoever needs
+// several devices goes by their ordinals, so that no two threads wait for each other.
+class OthersStopped {
+ public:
+  explicit OthersStopped(unsigned dev);
+  ~OthersStopped();
+  OthersStopped(const OthersStopped &) = delete;
+  OthersStopped &operator=(const OthersStopped &) = delete;
+
+ private:
+  unsigned dev_;
+};
+
 class StockCharge {
  public:
   StockCharge(Stock &stock, std::uint64_t bytes) : stock_(stock), bytes_(bytes) {}
@@ -47,7 +62,7 @@ class StockCharge {
   // The call failed, or was undone.
   void cancel() { finish(0); }
   // False: the stock grew by more than the limit leaves. Undo the call, then cancel(); reserve_again() says whether the
-  // call is worth another try, now that nothing is idle.
+  // call is worth another try, alone and now that nothing is idle.
   bool settle();
   bool reserve_again();
   // For what cannot be undone.
@@ -55,16 +70,20 @@ class StockCharge {
 
  private:
   bool try_to_reserve();
-  bool try_to_reserve(std::uint64_t units);
+  bool take(std::uint64_t units);
   bool is_there();
   bool reserve_what_is_idle();
+  void enter();
+  void leave();
   void finish(std::uint64_t taken_if_unknown);
 
   Stock &stock_;
   std::uint64_t bytes_;
   std::uint64_t reserved_ = 0;  // units
   Grant grant_ = Grant::granted;
-  bool guessed_ = false;  // it looks as if what is idle will do
+  bool guessed_ = false;                // it looked as if what is idle would do
+  bool disturbed_ = false;              // what did not fit may fit when we are alone
+  std::optional<OthersStopped> alone_;  // before the last try
 };
 
 // Something may have shrunk, now or at the next synchronisation.

@@ -3,6 +3,7 @@
 // A driver may give the handle of what it destroyed to another thread before the call that destroyed it has returned; the
 // simulated one never does so, and never grows a pool for one thread while another is half-way. This one does both.
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <thread>
 
@@ -193,6 +194,25 @@ TEST_F(StockTest, WhatOneGrewTheOtherMayUse) {
   go_on = true;
   other.join();
   EXPECT_EQ(used(), 32 * kMiB);
+  empty_pool();
+  EXPECT_EQ(used(), 0u);
+}
+
+TEST_F(StockTest, NobodyIsRefusedBecauseOfAnothersUnfinishedCall) {
+  make_pool();
+  ASSERT_EQ(allocate(30 * kMiB, 30 * kMiB), CUDA_SUCCESS);
+  used_bytes = there = 0;  // freed and given back, and nobody has looked
+  std::atomic<bool> half_way{false};
+  meanwhile = [&] {
+    half_way = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  };
+  // The other one's 30 MiB are there. Until it looks, they seem to be those of before, and 60 are charged.
+  std::thread other([] { EXPECT_EQ(allocate(30 * kMiB, 30 * kMiB), CUDA_SUCCESS); });
+  while (!half_way) std::this_thread::yield();
+  EXPECT_EQ(allocate(20 * kMiB, 20 * kMiB), CUDA_SUCCESS);
+  other.join();
+  EXPECT_EQ(used(), 50 * kMiB);
   empty_pool();
   EXPECT_EQ(used(), 0u);
 }
