@@ -6,21 +6,23 @@
 using namespace vgpu;
 
 // The versions differ in how much is written for a process, which is measured.
-#define LIST_HOOK(symbol, Entry)                                                                        \
+#define LIST_HOOK(symbol, protocol, Entry)                                                              \
   nvmlReturn_t symbol(nvmlDevice_t device, unsigned int *count, Entry *infos) {                         \
-    return list_own(kRunning, count, infos,                                                             \
+    return list_own(protocol, count, infos,                                                             \
                     [&](unsigned *all, Entry *entries) { return REAL(symbol)(device, all, entries); }); \
   }
-#define LIST_HOOKS(kind)                                                    \
-  LIST_HOOK(nvmlDeviceGet##kind##RunningProcesses, nvmlProcessInfo_v1_t)    \
-  LIST_HOOK(nvmlDeviceGet##kind##RunningProcesses_v2, nvmlProcessInfo_v2_t) \
-  LIST_HOOK(nvmlDeviceGet##kind##RunningProcesses_v3, nvmlProcessInfo_t)
+#define LIST_HOOKS(kind)                                                              \
+  LIST_HOOK(nvmlDeviceGet##kind##RunningProcesses, kRunning, nvmlProcessInfo_v1_t)    \
+  LIST_HOOK(nvmlDeviceGet##kind##RunningProcesses_v2, kRunning, nvmlProcessInfo_v2_t) \
+  LIST_HOOK(nvmlDeviceGet##kind##RunningProcesses_v3, kRunning, nvmlProcessInfo_t)
 
 extern "C" {
 
 LIST_HOOKS(Compute)
 LIST_HOOKS(Graphics)
 LIST_HOOKS(MPSCompute)
+LIST_HOOK(nvmlDeviceGetEncoderSessions, kSessions, nvmlEncoderSessionInfo_t)
+LIST_HOOK(nvmlDeviceGetFBCSessions, kSessions, nvmlFBCSessionInfo_t)
 
 nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_t *list) {
   if (list == nullptr || nvml_depth != 0 || mode() != Mode::active)

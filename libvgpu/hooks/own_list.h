@@ -77,9 +77,11 @@ class OwnList {
 struct ListProtocol {
   nvmlReturn_t if_empty;
   bool null_asks_for_room;  // a null pointer does so whatever the count says; else only a count of 0 does
+  nvmlReturn_t if_asked;    // for how much room is needed, when it is some
 };
-inline constexpr ListProtocol kRunning{NVML_SUCCESS, false};
-inline constexpr ListProtocol kSampled{NVML_ERROR_NOT_FOUND, true};
+inline constexpr ListProtocol kRunning{NVML_SUCCESS, false, NVML_ERROR_INSUFFICIENT_SIZE};
+inline constexpr ListProtocol kSampled{NVML_ERROR_NOT_FOUND, true, NVML_ERROR_INSUFFICIENT_SIZE};
+inline constexpr ListProtocol kSessions{NVML_SUCCESS, false, NVML_SUCCESS};
 
 // A call of the program's that lists processes.
 template <typename Entry, typename Call>
@@ -93,8 +95,10 @@ nvmlReturn_t list_own(const ListProtocol &protocol, unsigned *count, Entry *entr
       list.fetch([&](unsigned *all, void *room) { return call(all, static_cast<Entry *>(room)); });
   if (result != NVML_SUCCESS) return result;
   if (entries == nullptr) *count = 0;
+  const bool asked = *count == 0;
   const nvmlReturn_t given = list.give(count, entries);
-  return given == NVML_SUCCESS && *count == 0 ? protocol.if_empty : given;
+  if (given == NVML_SUCCESS) return *count == 0 ? protocol.if_empty : given;
+  return asked ? protocol.if_asked : given;
 }
 
 }  // namespace vgpu

@@ -167,14 +167,25 @@ Grant Rank::add(unsigned dev, Kind kind, std::uint64_t bytes, const Word *limit)
     if (change(*process, dev, growth) == Commit::done) return Grant::granted;
   }
 
-  region_->usage().device(dev).refused.fetch_add(1, memory_order_relaxed);
-  VGPU_STEP(refusal_counted);
-  update_info(*process, [](InfoValues &info) { ++info.refused; });
   return Grant::refused;
 }
 
-Grant Rank::reserve(unsigned dev, Kind kind, std::uint64_t bytes) {
+Grant Rank::try_to_reserve(unsigned dev, Kind kind, std::uint64_t bytes) {
   return add(dev, kind, bytes, &region_->device(dev).memory_bytes);
+}
+
+Grant Rank::reserve(unsigned dev, Kind kind, std::uint64_t bytes) {
+  const Grant grant = try_to_reserve(dev, kind, bytes);
+  if (grant == Grant::refused) note_refusal(dev);
+  return grant;
+}
+
+void Rank::note_refusal(unsigned dev) {
+  Process *process = attached();
+  if (process == nullptr) return;
+  region_->usage().device(dev).refused.fetch_add(1, memory_order_relaxed);
+  VGPU_STEP(refusal_counted);
+  update_info(*process, [](InfoValues &info) { ++info.refused; });
 }
 
 Grant Rank::force(unsigned dev, Kind kind, std::uint64_t bytes) { return add(dev, kind, bytes, nullptr); }

@@ -98,6 +98,9 @@ class Rank {
   static Error attach(const Region &region, Rank *rank);
 
   Grant reserve(unsigned dev, Kind kind, std::uint64_t bytes);
+  // For a caller who knows what else to try before this is a refusal, which he then notes.
+  Grant try_to_reserve(unsigned dev, Kind kind, std::uint64_t bytes);
+  void note_refusal(unsigned dev);
   // For memory that is there already and whose size was learned only now: charged whatever the limit says.
   Grant force(unsigned dev, Kind kind, std::uint64_t bytes);
   void release(unsigned dev, Kind kind, std::uint64_t bytes);

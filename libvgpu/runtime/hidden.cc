@@ -152,7 +152,7 @@ HiddenCharge::HiddenCharge(unsigned dev, Kind kind, std::uint64_t expected)
   Device &device = state->devices[dev];
   reserved_ = bytes_of(units_for(expected));
   // Modules differ: that the last one would not fit says nothing of this one. It is measured, and undone if need be.
-  granted_ = kind == Kind::module && rank().reserve(dev, kind, reserved_) == Grant::granted;
+  granted_ = kind == Kind::module && rank().try_to_reserve(dev, kind, reserved_) == Grant::granted;
   if (!granted_) {
     if (kind == Kind::module) reserved_ = 0;
     granted_ = reserve_memory(dev, kind, reserved_);

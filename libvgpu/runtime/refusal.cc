@@ -114,7 +114,8 @@ void add_job(unsigned dev, Line *line) {
 
 }  // namespace
 
-void say_refusal(unsigned dev, std::uint64_t asked, Grant grant) {
+void refuse(unsigned dev, std::uint64_t asked, Grant grant) {
+  if (grant == Grant::refused) rank().note_refusal(dev);
   // Without a limit the GPU itself has no more. The driver would refuse it too, without a word, and no option helps.
   if (grant == Grant::refused && !is_limited(dev)) return;
   if (!first_time(&Said::refusal)) return;

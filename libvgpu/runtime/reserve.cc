@@ -13,29 +13,29 @@ enum class Measure : std::uint8_t { yes, no };
 
 [[gnu::cold, gnu::noinline]] bool reserve_idle_memory(unsigned dev, Kind kind, std::uint64_t bytes, Grant grant,
                                                       Measure measure) {
-  if (grant == Grant::refused && trim_stock(dev)) grant = rank().reserve(dev, kind, bytes);
+  if (grant == Grant::refused && trim_stock(dev)) grant = rank().try_to_reserve(dev, kind, bytes);
   if (grant == Grant::refused && measure == Measure::yes && settle_before_refusing(dev)) {
-    grant = rank().reserve(dev, kind, bytes);
+    grant = rank().try_to_reserve(dev, kind, bytes);
   }
   if (grant == Grant::refused) {
     OthersStopped alone(dev);
     trim_stock(dev);
-    grant = rank().reserve(dev, kind, bytes);
+    grant = rank().try_to_reserve(dev, kind, bytes);
   }
   if (grant == Grant::granted) return true;
-  say_refusal(dev, bytes, grant);
+  refuse(dev, bytes, grant);
   return false;
 }
 
 }  // namespace
 
 bool reserve_memory(unsigned dev, Kind kind, std::uint64_t bytes) {
-  const Grant grant = rank().reserve(dev, kind, bytes);
+  const Grant grant = rank().try_to_reserve(dev, kind, bytes);
   return grant == Grant::granted || reserve_idle_memory(dev, kind, bytes, grant, Measure::yes);
 }
 
 bool reserve_measured(unsigned dev, Kind kind, std::uint64_t bytes) {
-  const Grant grant = rank().reserve(dev, kind, bytes);
+  const Grant grant = rank().try_to_reserve(dev, kind, bytes);
   return grant == Grant::granted || reserve_idle_memory(dev, kind, bytes, grant, Measure::no);
 }
 

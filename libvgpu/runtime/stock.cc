@@ -242,7 +242,7 @@ void StockCharge::leave() {
 
 // Under stock.mutex.
 bool StockCharge::take(std::uint64_t units) {
-  grant_ = rank().reserve(stock_.dev, Kind::data, bytes_of(units));
+  grant_ = rank().try_to_reserve(stock_.dev, Kind::data, bytes_of(units));
   if (grant_ != Grant::granted) return false;
   reserved_ = units;
   stock_.charged += units;
@@ -273,7 +273,7 @@ bool StockCharge::reserve_what_is_idle() {
   alone_.emplace(stock_.dev);
   trim_stock(stock_.dev);
   if (try_to_reserve()) return true;
-  say_refusal(stock_.dev, bytes_, grant_);
+  refuse(stock_.dev, bytes_, grant_);
   return false;
 }
 
@@ -291,10 +291,10 @@ bool StockCharge::settle() {
   if (!reserved_by_driver(stock_, &there)) there = settled;  // then the guess must do
   if (there > stock_.charged) {
     const std::uint64_t more = there - stock_.charged;
-    const Grant grant = rank().reserve(stock_.dev, Kind::data, bytes_of(more));
+    const Grant grant = rank().try_to_reserve(stock_.dev, Kind::data, bytes_of(more));
     if (grant != Grant::granted) {
       disturbed_ = !alone_ && (guessed_ || stock_.calls > 1);
-      if (!disturbed_) say_refusal(stock_.dev, bytes_of(more), grant);
+      if (!disturbed_) refuse(stock_.dev, bytes_of(more), grant);
       return false;
     }
     stock_.charged += more;

@@ -8,6 +8,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <iostream>
 #include <sstream>
@@ -78,6 +79,21 @@ int list(std::istringstream &in, std::ostringstream &out) {
     out << ' ' << entry.pid;
     if (stride > sizeof entry.pid) out << '=' << entry.usedGpuMemory;
   }
+  return result;
+}
+
+// sessions KIND DEVICE COUNT: result, count, pid ... Those of frame capture start like those of encoders.
+int sessions(std::istringstream &in, std::ostringstream &out) {
+  std::string kind;
+  unsigned index = 0, count = 0;
+  in >> kind >> index >> count;
+  const size_t stride = kind == "FBC" ? sizeof(nvmlFBCSessionInfo_t) : sizeof(nvmlEncoderSessionInfo_t);
+  const unsigned given = count;
+  Room room(count, stride);
+  const int result = call("nvmlDeviceGet" + kind + "Sessions", device(index), &count, room.pointer());
+  out << ' ' << count << ' ' << room.written();
+  for (unsigned i = 0; result == NVML_SUCCESS && i < std::min(count, given); ++i)
+    out << ' ' << room.entry<nvmlEncoderSessionInfo_t>(i).pid;
   return result;
 }
 
@@ -217,6 +233,7 @@ int run(std::istringstream &in, std::ostringstream &out) {
     return cuMemAlloc_v2(&pointer, bytes);
   }
   if (verb == "list") return list(in, out);
+  if (verb == "sessions") return sessions(in, out);
   if (verb == "nowhere") {
     unsigned index = 0;
     in >> name >> index;

@@ -54,6 +54,20 @@ TEST_F(UtilisationView, AJobThatIsIdleHasNoSamples) {
   EXPECT_EQ("0 0 21 0 0 0 21 20", first_.ask("rates 0"));
 }
 
+TEST_F(UtilisationView, EncoderSessionsAreOfTheJobsProcesses) {
+  set({{&first_, "0 0 5 0"}, {&second_, "9 0 0 0"}, {&other_, "0 0 7 0"}, {&stranger_, "0 0 8 0"}});
+  EXPECT_EQ("0 1 32 " + std::to_string(first_.host_pid()), first_.ask("sessions Encoder 0 8"));
+  EXPECT_EQ("0 1 32 " + std::to_string(other_.host_pid()), other_.ask("sessions Encoder 0 1"));
+  EXPECT_EQ("0 1 0", first_.ask("sessions Encoder 0 0")) << "how many are there?";
+  EXPECT_EQ("0 3 0", stranger_.ask("sessions Encoder 0 0"));
+  EXPECT_EQ("7 3 0", stranger_.ask("sessions Encoder 0 2"));
+  EXPECT_EQ("2", first_.ask("nowhere EncoderSessions 0"));
+  set({{&first_, "0 0 5 0"}, {&second_, "0 0 5 0"}});
+  EXPECT_EQ("7 2 0", first_.ask("sessions Encoder 0 1"));
+  EXPECT_EQ("0 0 0", other_.ask("sessions Encoder 0 1"));
+  EXPECT_EQ("0 0 0", first_.ask("sessions FBC 0 4"));
+}
+
 TEST_F(UtilisationView, RatesAreTheJobsShare) {
   set({{&first_, "10 1 3 5"}, {&second_, "15 1 4 6"}, {&other_, "20 1 7 8"}, {&stranger_, "30 1 0 0"}});
   // Memory is a bandwidth, and the history is the device's: nobody knows whose.
