@@ -94,8 +94,14 @@ CUresult release_primary(CUdevice ordinal, Call call) {
 
 CUresult destroy_green(CUgreenCtx context, CUdevice ordinal) {
   return release_primary(ordinal, [&] {
-    green_closed(context);
-    return REAL(cuGreenCtxDestroy)(context);
+    green_closing(context);
+    const CUresult result = REAL(cuGreenCtxDestroy)(context);
+    if (result == CUDA_SUCCESS) {
+      green_closed(context);
+    } else {
+      green_kept(context);
+    }
+    return result;
   });
 }
 
