@@ -261,6 +261,25 @@ TEST_P(ScriptTest, WhateverTheLibraryAsksFails) {
 INSTANTIATE_TEST_SUITE_P(Every, ScriptTest, testing::ValuesIn(kScripts),
                          [](const auto &info) { return std::string(info.param.name); });
 
+// What does not fit and cannot be undone either is there, and counts.
+class UndoTest : public FaultTest, public testing::WithParamInterface<const char *> {};
+
+TEST_P(UndoTest, AContextThatTheDriverDoesNotUndo) {
+  limit_to(kContext - 2 * kMiB);
+  const auto program = start();
+  node().set_faults("cuCtxDestroy_v2 fail 999; cuDevicePrimaryCtxRelease_v2 fail 999");
+  EXPECT_EQ(program->ask(std::string("make ") + GetParam() + " 0").result, CUDA_ERROR_OUT_OF_MEMORY);
+  node().set_faults("");
+  EXPECT_EQ(node().held(0), kContext);
+  if (is_primary(GetParam())) program->must("current " + text(program->make(GetParam(), 0)));
+  sleep_ms(25);
+  EXPECT_EQ(program->ask("make cuMemAlloc_v2 2097152").result, CUDA_ERROR_OUT_OF_MEMORY);
+  expect_held(kContext);
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, UndoTest, testing::Values("cuCtxCreate_v2", "cuDevicePrimaryCtxRetain"),
+                         [](const auto &info) { return std::string(info.param); });
+
 // ---- NVML -----------------------------------------------------------------------------------------------------------
 
 class NvmlFaultTest : public FaultTest {

@@ -17,6 +17,7 @@ bool parse_number(const std::string &text, Number *number) {
 bool parse_target(const std::string &text, FaultRule *rule) {
   size_t at = text.find('@');
   rule->function = text.substr(0, at);
+  if (rule->function.empty()) return false;
   if (at == std::string::npos) return true;
   std::string count = text.substr(at + 1);
   bool onwards = !count.empty() && count.back() == '+';

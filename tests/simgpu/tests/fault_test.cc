@@ -83,7 +83,7 @@ TEST(FaultRules, SayWhatTheyMean) {
 TEST(FaultRules, ThatMakeNoSenseAreLeftOutAndSaid) {
   for (const char *bad : {"cuInit", "cuInit fail", "cuInit fail 0", "cuInit fail two", "cuInit@0 fail 2",
                           "cuInit@ fail 2", "cuInit@-1 fail 2", "cuInit@1x fail 2", "cuInit delay -1", "cuInit kill",
-                          "cuInit kill now", "cuInit break 2", "cuInit fail 2 3", "fail 2"}) {
+                          "cuInit kill now", "cuInit break 2", "cuInit fail 2 3", "@2 fail 2", "fail 2"}) {
     std::deque<FaultRule> rules;
     std::string error;
     simgpu::parse_fault_rules(std::string("cuInit fail 3;") + bad, &rules, &error);
