@@ -63,8 +63,8 @@ CUresult destroy_context(CUcontext context, Call call) {
   return result;
 }
 
-// A context that did not fit was to be destroyed. Where the driver fails at that, it is there, over the limit or not, and
-// is charged with the next measurement.
+// A context that did not fit was to be destroyed. Where the driver fails at that, it is there, and is charged with the
+// next measurement, over the limit or not.
 void undone(unsigned number, CUresult result) {
   if (result == CUDA_SUCCESS) {
     context_closed(number);

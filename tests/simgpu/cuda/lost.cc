@@ -1,5 +1,5 @@
-// A device that fell off the bus: every call that reaches it fails, and goes on failing in the processes that saw it, even
-// when the device has come back.
+// A device that fell off the bus: every call that reaches it fails, and goes on failing in the processes that saw it,
+// even when the device has come back.
 #include <algorithm>
 #include <cstring>
 #include <vector>

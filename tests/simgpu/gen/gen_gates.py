@@ -4,9 +4,9 @@
   gen_gates.py code    RESULT NAMES HEADERS...   -> a gate for each function (C++); HEADERS are for its #include lines
   gen_gates.py renames RESULT NAMES              -> what the functions behind the gates are renamed to, for objcopy
 
-The declarations are read from standard input: the headers, preprocessed. RESULT is the type that the functions return; NAMES
-is a file with the output of `nm --defined-only` of the implementing objects. Functions that return something else stay as
-they are, as they cannot fail.
+The declarations are read from standard input: the headers, preprocessed. RESULT is the type that the functions return;
+NAMES is a file with the output of `nm --defined-only` of the implementing objects. Functions that return something else
+stay as they are, as they cannot fail.
 """
 import re
 import sys
@@ -40,9 +40,10 @@ def print_code(result, names_path, *headers):
     for number, (name, parameters) in enumerate(functions):
         given = names_of(name, parameters)
         device = re.search(r"(?:^|, ?)CUdevice(?:_v1)? (\w+)(?:,|$)", parameters)
+        about = device[1] if device else "simgpu::kCurrent"
         arguments = "".join(f", {argument}" for argument in given)
         print(f"{result} {name}({parameters}) {{")
-        print(f"  return simgpu::gate({number}, {device[1] if device else 'simgpu::kCurrent'}, inner_{name}{arguments});\n}}")
+        print(f"  return simgpu::gate({number}, {about}, inner_{name}{arguments});\n}}")
     print("}\n\nnamespace simgpu {\n\nconst char *const kGateNames[] = {")
     for name, _ in functions:
         print(f'    "{name}",')

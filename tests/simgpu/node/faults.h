@@ -2,8 +2,9 @@
 //
 //   FUNCTION[@N[+]] fail CODE | delay MILLISECONDS | kill before | kill after
 //
-// FUNCTION is an entry point's exact name, or a beginning of names and `*`. N counts the process's calls from 1: the N-th
-// alone, or with `+` that and all later ones; without it all. Rules are separated by `;` or line ends; `#` starts a comment.
+// FUNCTION is an entry point's exact name, or a beginning of names and `*`. N counts the process's calls from 1: the
+// N-th alone, or with `+` that and all later ones; without it all. Rules are separated by `;` or line ends; `#` starts a
+// comment.
 #pragma once
 
 #include <atomic>

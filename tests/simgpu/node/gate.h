@@ -1,4 +1,5 @@
-// What every call of a client passes before it reaches the simulator's function. Without faults that is two loads and a jump.
+// What every call of a client passes before it reaches the simulator's function. Without faults that is two loads and a
+// jump.
 #pragma once
 
 #include <type_traits>
@@ -13,7 +14,8 @@ extern const unsigned kGates;
 
 constexpr int kCurrent = -1;  // a call that names no device is about that of the current context
 
-// What a device that was lost answers to a call; 0 when it is there, or the call does not reach it. Each library has its own.
+// What a device that was lost answers to a call; 0 when it is there, or the call does not reach it. Each library has its
+// own.
 int lost_result(unsigned function, int device);
 
 // What was asked for, of one call.

@@ -1,5 +1,5 @@
-// Calls of the library's own exports that go through the dynamic linker: that of the 535 series has some, and whoever has
-// put functions of his own in front of these gets the calls.
+// Calls of the library's own exports that go through the dynamic linker: that of the 535 series has some, and whoever
+// has put functions of his own in front of these gets the calls.
 #pragma once
 
 #include <nvml.h>
