@@ -63,6 +63,17 @@ CUresult destroy_context(CUcontext context, Call call) {
   return result;
 }
 
+// A context that did not fit was to be destroyed. Where the driver fails at that, it is there, and is charged with the
+// next measurement, over the limit or not.
+void undone(unsigned number, CUresult result) {
+  if (result == CUDA_SUCCESS) {
+    context_closed(number);
+    return;
+  }
+  context_kept(number);
+  note_hidden_growth();
+}
+
 // The driver writes the handle; a caller whose context is undone must not see it.
 template <typename Call>
 CUresult create_context(CUcontext *context, CUdevice ordinal, Call call) {
@@ -71,8 +82,7 @@ CUresult create_context(CUcontext *context, CUdevice ordinal, Call call) {
       ordinal, [&] { return call(context != nullptr ? &made : nullptr); }, [&] { context_opened(made, ordinal); },
       [&] {
         const unsigned number = context_closing(made);
-        REAL(cuCtxDestroy_v2)(made);
-        context_closed(number);
+        undone(number, REAL(cuCtxDestroy_v2)(made));
       });
   if (result == CUDA_SUCCESS) *context = made;
   return result;
@@ -94,8 +104,14 @@ CUresult release_primary(CUdevice ordinal, Call call) {
 
 CUresult destroy_green(CUgreenCtx context, CUdevice ordinal) {
   return release_primary(ordinal, [&] {
-    green_closed(context);
-    return REAL(cuGreenCtxDestroy)(context);
+    green_closing(context);
+    const CUresult result = REAL(cuGreenCtxDestroy)(context);
+    if (result == CUDA_SUCCESS) {
+      green_closed(context);
+    } else {
+      green_kept(context);
+    }
+    return result;
   });
 }
 
@@ -158,8 +174,8 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
   const CUresult result = make_context(
       device, call, [&] { primary_retained(retained, device); },
       [&] {
-        REAL(cuDevicePrimaryCtxRelease_v2)(device);
-        context_closed(context_closing(retained));
+        const CUresult released = REAL(cuDevicePrimaryCtxRelease_v2)(device);
+        undone(context_closing(retained), released);
       });
   if (result == CUDA_SUCCESS) *context = retained;
   return result;

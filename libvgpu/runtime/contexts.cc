@@ -75,6 +75,18 @@ Place place_of(const Contexts &all, unsigned index) {
   return {entry.home != 0 ? entry.home : index, entry.dev, entry.ordinal};
 }
 
+// A green context and what it was converted to. One that is closing may have left its handle to another.
+template <typename Change>
+void for_each_face(CUgreenCtx green, bool closing, Change change) {
+  Contexts *all = contexts.get();
+  if (all == nullptr) return;
+  ScopedLock lock(all->mutex);
+  for (unsigned i = 1; i < all->high; ++i) {
+    Entry &entry = all->entries[i];
+    if (entry.green == green && entry.closing == closing) change(*all, entry);
+  }
+}
+
 [[gnu::noinline]] bool look_up(Contexts &all, CUcontext context, std::uint32_t epoch, Place *place) {
   CUdevice ordinal = 0;
   if (REAL(cuCtxGetDevice)(&ordinal) != CUDA_SUCCESS) return false;
@@ -204,14 +216,19 @@ void green_converted(CUgreenCtx green, CUcontext context) {
   if (index != 0 && find(*all, context) == 0) add_green(*all, context, green, all->entries[index].home);
 }
 
+void green_closing(CUgreenCtx green) {
+  for_each_face(green, false, [](Contexts &all, Entry &entry) {
+    entry.closing = true;
+    all.epoch.store(fresh_epoch(), std::memory_order_release);
+  });
+}
+
 void green_closed(CUgreenCtx green) {
-  Contexts *all = contexts.get();
-  if (all == nullptr) return;
-  ScopedLock lock(all->mutex);
-  for (unsigned i = 1; i < all->high; ++i) {
-    if (all->entries[i].green == green) all->entries[i] = {};
-  }
-  all->epoch.store(fresh_epoch(), std::memory_order_release);
+  for_each_face(green, true, [](Contexts &, Entry &entry) { entry = {}; });
+}
+
+void green_kept(CUgreenCtx green) {
+  for_each_face(green, true, [](Contexts &, Entry &entry) { entry.closing = false; });
 }
 
 bool green_place(CUgreenCtx green, Place *place) { return known_place(reinterpret_cast<CUcontext>(green), place); }

@@ -35,7 +35,10 @@ void primary_retained(CUcontext context, CUdevice ordinal);
 // Green contexts: names for a part of a device, whose memory is its primary context's.
 void green_opened(CUgreenCtx green, CUcontext primary);
 void green_converted(CUgreenCtx green, CUcontext context);
+// As with contexts: before the driver destroys it, and afterwards, when it is gone or was kept.
+void green_closing(CUgreenCtx green);
 void green_closed(CUgreenCtx green);
+void green_kept(CUgreenCtx green);
 bool green_place(CUgreenCtx green, Place *place);
 
 unsigned live_contexts(unsigned dev);

@@ -22,6 +22,9 @@ namespace {
 constexpr std::uint64_t kFirstIntervalMs = 20;
 constexpr std::uint64_t kLastIntervalMs = 1000;
 constexpr unsigned kMeasureTries = 3;
+// An NVML that takes this long is slow, and gets a tenth of a program's time at most.
+constexpr std::uint64_t kSlowMs = 100;
+constexpr std::uint64_t kPauseAfterSlow = 9;
 
 struct Device {
   pthread_mutex_t mutex;
@@ -245,6 +248,10 @@ void settle_late() {
     if (device.total() == 0 && live_contexts(dev) == 0) continue;
     correct(dev, device, charge_of(device, Kind::context) == 0 ? Kind::context : Kind::other, IfOver::charge);
     note_first_context(dev, device);
+  }
+  const std::uint64_t end = coarse_ms();
+  if (end - now >= kSlowMs) {
+    state->due_ms.store(end + std::max(interval, kPauseAfterSlow * (end - now)), std::memory_order_relaxed);
   }
 }
 

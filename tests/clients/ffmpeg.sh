@@ -51,3 +51,19 @@ end_job
 refused 206M  # a frame
 refused 150M  # the second context
 refused 64M   # the first
+
+# A driver that fails in the middle: ffmpeg says its own error, and what it held comes back.
+broken() { # FAULTS ERROR
+  SIMGPU_FAULTS=$1 run "$scratch/broken" format=nv12,hwupload_cuda,hwdownload,format=nv12 2>"$scratch/err"
+  status=$?
+  cat "$scratch/err"
+  expect "ffmpeg ends by itself" test $status -lt 124
+  expect "and names the driver's error" grep -q "$2" "$scratch/err"
+  expect "libvgpu says nothing" sh -c "! grep 'vgpu: ' '$scratch/err'"
+  expect "all memory is back" nothing_held
+}
+job
+broken 'cuMemAlloc_v2 fail 2' 'CUDA_ERROR_OUT_OF_MEMORY'
+broken 'cuMemcpy2DAsync_v2@5 fail 719' 'CUDA_ERROR_LAUNCH_FAILED'
+broken 'cuCtxCreate_v2 fail 999' 'CUDA_ERROR_UNKNOWN'
+end_job

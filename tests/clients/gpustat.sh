@@ -32,3 +32,16 @@ expect "the limit, and what the job uses of it" grep -q 'Client GPU A.* 200 / *1
 expect "of each device" grep -q 'Client GPU B.* 0 / *512 MB' "$scratch/out"
 let_go
 end_job
+
+# An NVML that fails: gpustat shows what it can, or says what is wrong.
+job 1G,512M
+SIMGPU_FAULTS='nvmlDeviceGetMemoryInfo* fail 15' timeout 60 gpustat --no-color >"$scratch/out" 2>&1
+status=$?
+cat "$scratch/out"
+expect "gpustat ended well" test $status -eq 0
+expect "and knows all but the memory" test "$(grep -c 'Client GPU . |.*| *?? / *?? MB' "$scratch/out")" -eq 2
+SIMGPU_FAULTS='nvmlInit* fail 9' timeout 60 gpustat --no-color >"$scratch/out" 2>&1
+status=$?
+cat "$scratch/out"
+expect "without a driver it fails by itself" test $status -ne 0 -a $status -lt 124
+end_job

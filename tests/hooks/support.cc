@@ -88,12 +88,25 @@ std::uint64_t Node::held(unsigned device, pid_t pid) const {
 
 std::string Node::uuid(unsigned device) const { return simgpu::format_uuid(facts(device).uuid); }
 
-void Node::set_broken(unsigned device, bool broken) {
+void Node::set_state(unsigned device, std::uint32_t state) {
   simgpu::Message message{};
   message.op = simgpu::Op::kBreak;
   message.device = device;
-  message.argument = broken ? 1 : 0;
+  message.argument = state;
   EXPECT_EQ(link_->call(&message), 0);
+}
+
+void Node::set_faults(const std::string &rules) {
+  const std::string path = directory_.path() + "/faults";
+  const std::uint32_t before = processes().faults.load();
+  if (rules.empty() && unlink(path.c_str()) != 0) return;
+  if (!rules.empty()) {
+    // Under its name only when it is complete. A number, as calls are counted anew only when the text is new.
+    std::ofstream(path + ".new") << "# " << before << "\n" << rules << "\n";
+    ASSERT_EQ(rename((path + ".new").c_str(), path.c_str()), 0);
+  }
+  for (int waited = 0; processes().faults.load() == before && waited < 5000; ++waited) sleep_ms(1);
+  EXPECT_NE(processes().faults.load(), before) << "the node did not notice";
 }
 
 std::vector<std::string> Node::environment() const {
@@ -173,12 +186,15 @@ Program::~Program() {
   close(socket_);
 }
 
-Answer Program::ask(const std::string &line) {
+bool Program::tell(const std::string &line) {
   const std::string text = line + "\n";
-  if (send(socket_, text.data(), text.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(text.size())) {
-    ADD_FAILURE() << "the program does not listen: " << line;
-    return {};
-  }
+  if (send(socket_, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size())) return true;
+  ADD_FAILURE() << "the program does not listen: " << line;
+  return false;
+}
+
+Answer Program::ask(const std::string &line) {
+  if (!tell(line)) return {};
   std::string reply;
   for (char c = 0;;) {
     pollfd ready = {socket_, POLLIN, 0};

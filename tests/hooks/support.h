@@ -32,12 +32,20 @@ class Node {
   const simgpu::NodeState &processes() const { return *link_->node(); }
   std::string uuid(unsigned device) const;
   // Takes a device from its clients, or gives it back.
-  void set_broken(unsigned device, bool broken);
+  void set_broken(unsigned device, bool broken) {
+    set_state(device, broken ? simgpu::kDeviceBroken : simgpu::kDeviceOk);
+  }
+  // Lets a device fall off the bus, for those who use it now.
+  void lose(unsigned device) { set_state(device, simgpu::kDeviceLost); }
+  // What is wrong with the driver from now on, for all programs on this node; see docs/simgpu.md. Empty: nothing.
+  void set_faults(const std::string &rules);
 
   // What a program on this node needs in its environment.
   std::vector<std::string> environment() const;
 
  private:
+  void set_state(unsigned device, std::uint32_t state);
+
   TemporaryDirectory directory_;
   std::string description_;
   std::unique_ptr<simgpu::NodeLink> link_;
@@ -80,6 +88,7 @@ class Program {
   Program &operator=(const Program &) = delete;
 
   Answer ask(const std::string &line);
+  bool tell(const std::string &line);  // without waiting for an answer
   // Expects success; returns the first value.
   std::uint64_t must(const std::string &line);
   std::uint64_t make(const std::string &symbol, std::uint64_t amount) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <nvml.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <string>
 
@@ -83,6 +84,29 @@ TEST_P(SimulatedNode, ABrokenDeviceIsAProblem) {
   ASSERT_FALSE(probe("device; pci=0000:21:00.0; device; pci=0000:81:00.0; broken=yes", &node));
   EXPECT_EQ(node.devices.size(), 1u);
   EXPECT_EQ(node.problems, std::vector<std::string>{"NVML cannot tell about GPU 1: GPU is lost"});
+}
+
+TEST_P(SimulatedNode, AnNvmlThatHangsOrFailsIsGivenUp) {
+  options_.deadline_ms = 300;
+  const struct {
+    const char *faults, *said;
+  } cases[] = {
+      {"nvmlInit_v2 delay 60000", "NVML did not answer within 300 ms"},
+      {"nvmlDeviceGetMemoryInfo* delay 60000", "NVML did not answer within 300 ms"},
+      {"nvmlInit_v2 fail 9", "Driver Not Loaded"},
+      {"nvmlDeviceGetCount_v2 kill before", "NVML"},
+  };
+  for (const auto &faulty : cases) {
+    setenv("SIMGPU_FAULTS", faulty.faults, 1);
+    Node node;
+    const auto start = std::chrono::steady_clock::now();
+    const Error error = probe("memory=4GiB; device", &node);
+    unsetenv("SIMGPU_FAULTS");
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3)) << faulty.faults;
+    EXPECT_TRUE(error) << faulty.faults;
+    EXPECT_NE(std::string(error.text).find(faulty.said), std::string::npos) << faulty.faults << ": " << error.text;
+    EXPECT_EQ(node.devices.size(), 0u) << "changed by a failure";
+  }
 }
 
 TEST_P(SimulatedNode, CanBeWrittenDownAndReadBack) {

@@ -72,7 +72,10 @@ struct Device {
   Pool *current_pool = nullptr;
   GraphMemory graph_memory;
 
-  bool broken() const { return state->broken.load(std::memory_order_relaxed) != 0; }
+  std::atomic<bool> was_lost{false};  // not under the mutex: set by whichever call finds out
+
+  bool broken() const { return state->broken.load(std::memory_order_relaxed) != kDeviceOk; }
+  bool lost() const { return state->broken.load(std::memory_order_relaxed) == kDeviceLost; }
   const DeviceFacts &facts() const { return state->facts; }
 };
 

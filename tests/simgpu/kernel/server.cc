@@ -102,6 +102,7 @@ bool Server::start(const NodeConfig &config) {
   }
   poll_ = epoll_create1(EPOLL_CLOEXEC);
   watch(poll_, listen_);
+  watch_faults();
   return true;
 }
 
@@ -137,6 +138,8 @@ void Server::run() {
     for (int i = 0; i < count; i++) {
       if (events[i].data.fd == listen_)
         accept_client();
+      else if (events[i].data.fd == notices_)
+        directory_changed();
       else
         client_ready(events[i].data.fd);
     }
@@ -293,8 +296,7 @@ void Server::answer(int fd, Client *client, Message *message, std::vector<uint32
         status = known_device ? set_limit(fd, *message) : EINVAL;
         break;
       case Op::kBreak:
-        if (known_device) devices_[message->device]->broken.store(message->argument);
-        status = known_device ? 0 : EINVAL;
+        status = known_device ? set_broken(*message) : EINVAL;
         break;
       case Op::kStop:
         config_.idle_ms = 0;

@@ -41,6 +41,10 @@ class Server {
   int export_fd(Message *message, int *fd);
   int import(const Client &client, Message *message, std::vector<uint32_t> *blocks, int fd);
   int set_limit(int fd, const Message &message);
+  int set_broken(const Message &message);
+  void watch_faults();
+  void directory_changed();
+  void announce_faults();
   bool try_to_end();
   bool claim_holds() const;
 
@@ -49,6 +53,9 @@ class Server {
   int claim_ = -1;  // the locked kernel.lock
   int listen_ = -1;
   int poll_ = -1;
+  int notices_ = -1;             // inotify's, about the node's directory
+  uint32_t faults_changed_ = 0;  // how often
+  bool lost_a_device_ = false;
   NodeState *node_ = nullptr;
   std::vector<DeviceState *> devices_;
   std::vector<char *> bytes_;

@@ -12,7 +12,7 @@
 namespace simgpu {
 
 constexpr uint32_t kMagic = 0x53475055;  // "SGPU"
-constexpr uint32_t kLayoutVersion = 2;
+constexpr uint32_t kLayoutVersion = 3;
 constexpr unsigned kMaxDevices = 16;
 constexpr unsigned kMaxProcesses = 1024;
 constexpr unsigned kMaxMemoryLimits = 64;
@@ -63,6 +63,9 @@ struct alignas(64) DeviceSlot {
   std::atomic<uint64_t> busy_ns;
 };
 
+// What `broken` says of a device: it works; it refuses every call for now; it fell off the bus.
+constexpr uint32_t kDeviceOk = 0, kDeviceBroken = 1, kDeviceLost = 2;
+
 // An owner word is 0 for a free block, else slot + 1 in the low half and the BlockUse in the high half.
 struct DeviceState {
   uint32_t magic;
@@ -106,6 +109,8 @@ struct NodeState {
   int32_t kernel_pid;
   std::atomic<uint32_t> slot_high_water;  // no slot at or above this was ever used
   std::atomic<uint32_t> limit_sequence;   // odd while the kernel process writes limits
+  // 0 while the node has no file of faults and has lost no device; else another number whenever that file changes.
+  std::atomic<uint32_t> faults;
   ProcessSlot slots[kMaxProcesses];
   MemoryLimit limits[kMaxMemoryLimits];
 };

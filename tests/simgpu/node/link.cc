@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "node/fault_word.h"
 #include "node/socket.h"
 
 namespace simgpu {
@@ -160,6 +161,7 @@ int NodeLink::hello(bool is_cuda, std::string *error) {
       devices_.push_back(device);
     }
     if (node_ == nullptr) rc = ENOMEM;
+    if (rc == 0) set_node_fault_word(&node_->faults);
   } else if (rc == 0) {
     rc = EPROTO;
   }

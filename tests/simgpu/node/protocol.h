@@ -16,7 +16,7 @@ enum class Op : uint32_t {
   kImportFd,   // the same, by descriptor
   kDrop,       // I no longer hold the object; the last holder's drop frees the blocks
   kSetLimit,   // r615 memory limit for a cgroup path
-  kBreak,      // argument: 1 breaks the device, 0 repairs it
+  kBreak,      // argument: what becomes of the device: kDeviceOk, kDeviceBroken or kDeviceLost
   kStop,       // end the node once the last client has gone
 };
 

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "node/config.h"
+#include "nvml/exported.h"
 #include "nvml/level.h"
 #include "nvml/session.h"
 
@@ -56,7 +57,7 @@ nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count) {
   *count = session->device_count();
   return NVML_SUCCESS;
 }
-nvmlReturn_t nvmlDeviceGetCount(unsigned int *count) { return nvmlDeviceGetCount_v2(count); }
+nvmlReturn_t nvmlDeviceGetCount(unsigned int *count) { return exported::nvmlDeviceGetCount_v2(count); }
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *out) {
   Session *session = Session::current();
@@ -68,7 +69,7 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *out
   return NVML_SUCCESS;
 }
 nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *out) {
-  return nvmlDeviceGetHandleByIndex_v2(index, out);
+  return exported::nvmlDeviceGetHandleByIndex_v2(index, out);
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *out) {
@@ -93,7 +94,7 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *text, nvmlDevice_t *ou
   });
 }
 nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *text, nvmlDevice_t *out) {
-  return nvmlDeviceGetHandleByPciBusId_v2(text, out);
+  return exported::nvmlDeviceGetHandleByPciBusId_v2(text, out);
 }
 
 nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index) {
@@ -190,6 +191,8 @@ nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) {
   *version = kCudaVersion;
   return NVML_SUCCESS;
 }
-nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) { return nvmlSystemGetCudaDriverVersion(version); }
+nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) {
+  return exported::nvmlSystemGetCudaDriverVersion(version);
+}
 
 }  // extern "C"

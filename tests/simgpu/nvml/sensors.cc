@@ -1,4 +1,5 @@
 // Memory, and what a device's sensors say. Sensors are constant and plausible.
+#include "nvml/exported.h"
 #include "nvml/session.h"
 
 using namespace simgpu;
@@ -63,7 +64,7 @@ nvmlReturn_t nvmlDeviceGetFanSpeed(nvmlDevice_t device, unsigned int *percent) {
   return give(percent, 30);
 }
 nvmlReturn_t nvmlDeviceGetFanSpeed_v2(nvmlDevice_t device, unsigned int fan, unsigned int *percent) {
-  return fan == 0 ? nvmlDeviceGetFanSpeed(device, percent) : NVML_ERROR_INVALID_ARGUMENT;
+  return fan == 0 ? exported::nvmlDeviceGetFanSpeed(device, percent) : NVML_ERROR_INVALID_ARGUMENT;
 }
 nvmlReturn_t nvmlDeviceGetNumFans(nvmlDevice_t device, unsigned int *count) {
   NVML_DEVICE(session, state, device);

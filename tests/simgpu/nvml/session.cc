@@ -7,6 +7,9 @@
 
 #include <mutex>
 
+#include "node/gate.h"
+#include "nvml/exported.h"
+
 namespace simgpu {
 namespace {
 
@@ -77,6 +80,9 @@ uint64_t free_device_bytes(Session *session, DeviceState *state) {
   return held < state->block_count ? (state->block_count - held) * kBlockBytes : 0;
 }
 
+// Calls about a device look themselves; see NVML_DEVICE.
+int lost_result(unsigned, int) { return NVML_SUCCESS; }
+
 }  // namespace simgpu
 
 using namespace simgpu;
@@ -84,8 +90,8 @@ using namespace simgpu;
 extern "C" {
 
 nvmlReturn_t nvmlInitWithFlags(unsigned int) { return Session::open(); }
-nvmlReturn_t nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
-nvmlReturn_t nvmlInit(void) { return nvmlInit_v2(); }
+nvmlReturn_t nvmlInit_v2(void) { return exported::nvmlInitWithFlags(0); }
+nvmlReturn_t nvmlInit(void) { return exported::nvmlInit_v2(); }
 nvmlReturn_t nvmlShutdown(void) { return Session::close(); }
 
 const char *nvmlErrorString(nvmlReturn_t result) {

@@ -3,6 +3,7 @@
 //   simgpu-ctl devices          device, UUID, PCI bus id, total and used bytes, state
 //   simgpu-ctl blocks           device, use, bytes: what the memory is held for
 //   simgpu-ctl break|repair N   takes device N from its clients, or gives it back
+//   simgpu-ctl lose N           device N falls off the bus: whoever used it can never use it again, even once repaired
 //   simgpu-ctl hold -- CMD...   keeps the node alive, started outside any namespace CMD may enter, while CMD runs
 //   simgpu-ctl stop             the node ends as soon as its last client has gone
 #include <sys/wait.h>
@@ -31,6 +32,11 @@ void print_usage(NodeLink &link) {
     }
 }
 
+const char *state_of(const DeviceState &device) {
+  static const char *const names[] = {"ok", "broken", "lost"};
+  return names[device.broken.load() % 3];
+}
+
 void print_devices(NodeLink &link) {
   for (LinkedDevice &device : link.devices()) {
     const DeviceFacts &facts = device.state->facts;
@@ -40,7 +46,7 @@ void print_devices(NodeLink &link) {
     printf("%u\t%s\t%04x:%02x:%02x.0\t%llu\t%llu\t%s\n", device.state->index, format_uuid(facts.uuid).c_str(),
            facts.pci_domain, facts.pci_bus, facts.pci_device,
            static_cast<unsigned long long>(device.state->block_count * kBlockBytes),
-           static_cast<unsigned long long>(used), device.state->broken.load() != 0 ? "broken" : "ok");
+           static_cast<unsigned long long>(used), state_of(*device.state));
   }
 }
 
@@ -79,7 +85,8 @@ int main(int argc, char **argv) {
   NodeLink link;
   std::string error;
   if (verb.empty()) {
-    fprintf(stderr, "usage: simgpu-ctl usage | devices | blocks | break N | repair N | hold -- CMD... | stop\n");
+    fprintf(stderr,
+            "usage: simgpu-ctl usage | devices | blocks | break N | repair N | lose N | hold -- CMD... | stop\n");
     return 2;
   }
   if (link.connect(false, &error) != 0) {
@@ -92,11 +99,11 @@ int main(int argc, char **argv) {
     print_devices(link);
   } else if (verb == "blocks") {
     print_blocks(link);
-  } else if ((verb == "break" || verb == "repair") && argc == 3) {
+  } else if ((verb == "break" || verb == "repair" || verb == "lose") && argc == 3) {
     Message message{};
     message.op = Op::kBreak;
     message.device = static_cast<uint32_t>(atoi(argv[2]));
-    message.argument = verb == "break" ? 1 : 0;
+    message.argument = verb == "break" ? kDeviceBroken : verb == "lose" ? kDeviceLost : kDeviceOk;
     return link.call(&message) == 0 ? 0 : 1;
   } else if (verb == "hold" && argc > 3 && strcmp(argv[2], "--") == 0) {
     return hold(argv + 3);
