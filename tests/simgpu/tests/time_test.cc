@@ -239,8 +239,10 @@ TEST_F(Time, AFullQueueBehindAHostFunctionBlocksToo) {
     return launched == 100;
   }));
   launcher.join();
-  advance("1ms");
-  OK(cuStreamSynchronize(stream));
+  EXPECT_TRUE(eventually([&] {
+    advance("1ms");
+    return cuStreamQuery(stream) == CUDA_SUCCESS;
+  }));
   OK(cuStreamDestroy_v2(stream));
 }
 
@@ -360,7 +362,7 @@ TEST_F(Time, ShortKernelsGetAsMuchAsLongOnes) {
 TEST_F(Time, AKilledProcessLeavesTheDeviceToOthers) {
   Client first, second;
   for (Client *client : {&first, &second}) client->must("ctx 0");
-  first.must("launch 1h 10");
+  first.must("launch 3600s 10");
   second.must("launch 10ms 1");
   advance("4ms");
   pid_t dead = first.pid();
@@ -374,7 +376,7 @@ TEST_F(Time, AKilledProcessLeavesTheDeviceToOthers) {
 TEST_F(Time, AProcessThatEndsTakesItsQueueWithIt) {
   Client client;
   client.must("ctx 0");
-  client.must("launch 1h 10");
+  client.must("launch 3600s 10");
   pid_t gone = client.pid();
   client.close_input();
   EXPECT_EQ(0, client.wait_for_end());
