@@ -63,7 +63,7 @@ Draft default_device() {
   facts.visibility_ns = 80ull * 1000 * 1000;
   facts.queue_depth = kQueueEntries;
   facts.slice_ns = 2 * 1000 * 1000;
-  facts.utilisation_lag_ns = 0;
+  facts.utilisation_lag_ns = kWindowNs;
   return draft;
 }
 
@@ -203,7 +203,7 @@ bool sane(const Draft &draft) {
 bool parse_duration(const std::string &text, uint64_t *ns) {
   char *end = nullptr;
   double value = strtod(text.c_str(), &end);
-  if (end == text.c_str() || value < 0 || value > 1e9) return false;
+  if (end == text.c_str() || value < 0) return false;
   std::string unit = trim(end);
   static const struct {
     const char *name;
@@ -211,8 +211,9 @@ bool parse_duration(const std::string &text, uint64_t *ns) {
   } units[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"min", 60e9}, {"h", 3600e9}};
   for (const auto &row : units)
     if (unit == row.name) {
-      *ns = static_cast<uint64_t>(value * row.ns + 0.5);
-      return *ns <= uint64_t{1} << 50;
+      constexpr double kTwoWeeks = 14 * 24 * 3600e9;  // longer than any node lives
+      *ns = static_cast<uint64_t>(std::min(value * row.ns, kTwoWeeks) + 0.5);
+      return value * row.ns <= kTwoWeeks;
     }
   return value == 0 && unit.empty() && (*ns = 0, true);
 }
