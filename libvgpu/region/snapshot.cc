@@ -63,8 +63,9 @@ Error Snapshot::read(const char *directory, Trust trust, Detail detail, Snapshot
   }
   const auto &limits = *static_cast<const LimitsFile *>(mapping.get());
   if (Error error = snapshot->decode(reader, files, limits.devices)) return error;
-  if (detail == Detail::liveness) {
-    Prober prober({directory, files.usage_identity}, reader.view());
+  if (detail != Detail::memory) {
+    const Effort effort = detail == Detail::liveness ? Effort::thorough : Effort::quick;
+    Prober prober({directory, files.usage_identity}, reader.view(), effort);
     for (unsigned i = 0; i < snapshot->rank_count_; ++i) {
       RankSnapshot &rank = snapshot->ranks_[i];
       rank.verdict = prober.examine(rank.slot, rank.owner.pack());
