@@ -1,0 +1,4 @@
+#include "commands.h"
+namespace vgpu::ctl {
+int topo(const Options &) { return 1; }
+}  // namespace vgpu::ctl
