@@ -162,7 +162,7 @@ struct RankSnapshot {
 
 enum class Detail : std::uint8_t {
   memory,
-  tokens,    // also who is gone, as far as tokens tell: a system call or two for every rank
+  tokens,    // also who is gone, as far as tokens tell: a system call for every rank
   liveness,  // also those whose token somebody else holds: ten times as much
 };
 
@@ -174,8 +174,9 @@ class Snapshot {
   Snapshot(const Snapshot &) = delete;
   Snapshot &operator=(const Snapshot &) = delete;
 
-  // Replaces what was read before.
-  static Error read(const char *directory, Trust trust, Detail detail, Snapshot *snapshot);
+  // Replaces what was read before. `self`: identify_self(), of a caller who reads many regions.
+  static Error read(const char *directory, Trust trust, Detail detail, Snapshot *snapshot,
+                    const SelfIdentity *self = nullptr);
 
   const JobIdentity &job() const { return job_; }
   std::uint64_t created() const { return created_; }

@@ -129,7 +129,7 @@ class Reader {
     found.path = place.directory + "/" + name;
     found.is_private = place.is_private;
     found.snapshot = std::make_unique<Snapshot>();
-    const Error error = Snapshot::read(found.path.c_str(), Trust::root_or_self, detail_, found.snapshot.get());
+    const Error error = Snapshot::read(found.path.c_str(), Trust::root_or_self, detail_, found.snapshot.get(), &self_);
     if (error && (error.fault != Fault::system || geteuid() == 0)) return error;
     if (error) {
       found.snapshot.reset();
@@ -180,6 +180,7 @@ class Reader {
   }
 
   Detail detail_;
+  SelfIdentity self_ = identify_self();
   std::map<std::string, std::string> numbers_;
   std::map<uid_t, std::string> users_;
 };
