@@ -30,7 +30,7 @@ Error missing_job(const Options &options, const NodeView &view) {
 }
 
 int list_once(const Options &options, const std::vector<const Column *> &columns, const std::string &before) {
-  NodeView view = look(options, Detail::tokens);
+  NodeView view = look(options, Detail::tokens, options.ask_nvml ? Ranks::keep : Ranks::forget);
   if (options.ask_nvml) add_sm_use(options, &view);
   const Table::Style style = {options.header, options.parsable, wants_color(options.color), ""};
   const std::string text = options.json ? list_json(view) : make_table(view, columns, {options.bytes}).text(style);

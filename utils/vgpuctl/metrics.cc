@@ -144,7 +144,7 @@ Error write_job_files(const std::string &directory, const NodeView &view) {
 }  // namespace
 
 int metrics(const Options &options) {
-  NodeView view = look(options, Detail::tokens);
+  NodeView view = look(options, Detail::tokens, options.ask_nvml ? Ranks::keep : Ranks::forget);
   if (options.ask_nvml) add_sm_use(options, &view);
   const std::string text = metrics_text(view);
   if (!options.output.empty() && options.output != "-") {

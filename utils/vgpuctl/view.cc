@@ -229,7 +229,7 @@ std::string host_name() {
   return std::string(host).substr(0, std::string(host).find('.'));
 }
 
-NodeView look(const Options &options, Detail detail) {
+NodeView look(const Options &options, Detail detail, Ranks ranks) {
   NodeView view;
   view.host = host_name();
   Reader reader(options, detail);
@@ -245,6 +245,7 @@ NodeView look(const Options &options, Detail detail) {
         if (error.fault != Fault::not_found) view.troubles.push_back({name, error});
         continue;
       }
+      if (ranks == Ranks::forget) region.snapshot.reset();
       if (!is_wanted(options.users, {region.user, std::to_string(region.uid)})) continue;
       std::erase_if(region.devices, [&](const DeviceView &device) {
         return !is_wanted(options.gpus, {device.gpu, device.uuid, device.pci});

@@ -57,7 +57,7 @@ struct RegionView {
   std::uint64_t created = 0;
   State state = State::hidden;
   std::vector<DeviceView> devices;
-  std::unique_ptr<Snapshot> snapshot;  // null: only the limits could be read
+  std::unique_ptr<Snapshot> snapshot;  // null: only the limits could be read, or it was not kept
 };
 
 struct Trouble {
@@ -71,8 +71,13 @@ struct NodeView {
   std::vector<Trouble> troubles;    // regions that are there and cannot be read
 };
 
+enum class Ranks : std::uint8_t {
+  keep,
+  forget,  // snapshots are null: of hundreds of jobs they are megabytes
+};
+
 // Only the regions, devices and users that were asked for.
-NodeView look(const Options &options, Detail detail);
+NodeView look(const Options &options, Detail detail, Ranks ranks = Ranks::keep);
 
 // The one of options.job. `trouble` may be Fault::not_found.
 Error look_at_job(const Options &options, Detail detail, RegionView *region);
