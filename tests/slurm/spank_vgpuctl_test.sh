@@ -4,11 +4,12 @@
 vgpuctl=$build/utils/vgpuctl/vgpuctl
 [ -e "$vgpuctl" ] || { echo "skipped: vgpuctl was not built; CLI11 or nlohmann's JSON is missing" && exit 77; }
 
-ctl() { run on n1 env "SLURM_CONF=$SLURM_CONF" "$vgpuctl" "$@"; }
+on_n1() { run "$lab" node "$work/lab" n1 -- "$@"; }
+ctl() { on_n1 env "SLURM_CONF=$SLURM_CONF" "$vgpuctl" "$@"; }
 
 # hold OPTION...: a job on n1 whose rank holds 1 GiB until it is cancelled; sets $job.
 hold() {
-  job=$(sbatch --parsable -o /dev/null -w n1 --gres=gpu:1 "$@" --wrap "exec $rank --hold $gib")
+  job=$(sbatch --parsable -o /dev/null -w n1 --gres=gpu:1 "$@" --wrap "exec $rank $gib 60")
   eventually holds || complain "job $job does not hold anything"
 }
 holds() { on n1 "$vgpuctl" list -n -P -o mem-used -j "$job" 2>/dev/null | grep -qx 1GiB; }
@@ -61,7 +62,7 @@ test_gc_asks_slurmctld() {
   equal "what is stale" "stale /run/vgpu/99999" "$output"
   ctl gc --older-than=1h
   true_that "younger things stay" on n1 test -e /run/vgpu/99999
-  run on n1 env SLURM_CONF=/nonexistent "$vgpuctl" gc --older-than=0s
+  on_n1 env PATH=/nonexistent "$vgpuctl" gc --older-than=0s
   status_is 1
   output_has "nothing is removed"
   true_that "in doubt it stays" on n1 test -e /run/vgpu/99999
@@ -73,7 +74,7 @@ test_gc_asks_slurmctld() {
 }
 
 test_check() {
-  run on n1 env LD_LIBRARY_PATH="$build/tests/simgpu/13.0" "$vgpuctl" check --plugin "$plugin" \
+  on_n1 env LD_LIBRARY_PATH="$build/tests/simgpu/13.0" "$vgpuctl" check --plugin "$plugin" \
     --library "$build/libvgpu/libvgpu.so"
   output_has "/run/vgpu: root's, mode 0755, tmpfs"
   output_has "spank_vgpu.so: version "
