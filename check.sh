@@ -23,12 +23,12 @@ stages=(
   "dist:     make distcheck; the archive is complete"
   "format:   clang-format finds nothing to change"
 )
-packages=(autoconf automake make g++ clang clang-format libcli11-dev libgtest-dev libhwloc-dev libslurm-dev python3 spin
-  lua5.1 munge openmpi-bin slurm-client slurm-wlm-basic-plugins slurmctld slurmd)
+packages=(autoconf automake make g++ clang clang-format libcli11-dev libgtest-dev libhwloc-dev libncurses-dev libslurm-dev
+  nlohmann-json3-dev python3 spin lua5.1 munge openmpi-bin slurm-client slurm-wlm-basic-plugins slurmctld slurmd)
 # For the build for ARM, for the simulated GPU and the programs that are run on it, for MPI ranks started by srun; what
 # cannot be had is skipped.
 optional_packages=(g++-aarch64-linux-gnu qemu-user libnvidia-ml-dev libjemalloc2 libtcmalloc-minimal4 libpmix-dev
-  python3-pip strace $(sed -n 's/^\([a-z].*\) .*/\1/p' tests/clients/packages.txt))
+  prometheus python3-jsonschema python3-pip strace tmux $(sed -n 's/^\([a-z].*\) .*/\1/p' tests/clients/packages.txt))
 
 usage() {
   cat <<'END'

@@ -108,3 +108,22 @@ AC_DEFUN([VGPU_EMULATOR], [
     [vgpu_summary_emulator="not needed"])
   AM_CONDITIONAL([EMULATED], [test -n "$EMULATOR"])
 ])
+
+# VGPU_NCURSES: sets NCURSES_LIBS, the conditional HAVE_NCURSES and $vgpu_summary_ncurses. The wide one, because bars are
+# drawn with characters beyond ASCII.
+AC_DEFUN([VGPU_NCURSES], [
+  AC_MSG_CHECKING([for ncurses])
+  vgpu_saved_LIBS=$LIBS
+  NCURSES_LIBS="-lncursesw -ltinfo"
+  LIBS="$NCURSES_LIBS $LIBS"
+  AC_LINK_IFELSE([AC_LANG_PROGRAM([[
+    #define NCURSES_WIDECHAR 1
+    #include <curses.h>
+    ]], [[initscr(); addwstr(L"x");]])],
+    [vgpu_summary_ncurses=yes],
+    [vgpu_summary_ncurses="no (install libncurses-dev)"; NCURSES_LIBS=])
+  LIBS=$vgpu_saved_LIBS
+  AC_MSG_RESULT([$vgpu_summary_ncurses])
+  AC_SUBST([NCURSES_LIBS])
+  AM_CONDITIONAL([HAVE_NCURSES], [test -n "$NCURSES_LIBS"])
+])

@@ -1,6 +1,5 @@
 #include "audit.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -8,10 +7,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <set>
 
 #include "devices.h"
 #include "log.h"
+#include "node/books.h"
 #include "node/processes.h"
 #include "node/values.h"
 #include "region/region.h"
@@ -22,20 +21,6 @@ namespace vgpu::spank {
 namespace {
 
 constexpr unsigned kDeadline_ms = 5'000;
-constexpr std::size_t kMaxProcFile = 1 << 20;
-
-std::string proc_path(int pid, const char *file) { return "/proc/" + std::to_string(pid) + "/" + file; }
-
-// Files in /proc have no size to begin with.
-std::string read_proc(int pid, const char *file) {
-  std::string content;
-  const ScopedFd fd(open(proc_path(pid, file).c_str(), O_RDONLY | O_CLOEXEC));
-  char buffer[4096];
-  for (ssize_t length; fd && (length = read(fd.get(), buffer, sizeof buffer)) > 0 && content.size() < kMaxProcFile;) {
-    content.append(buffer, static_cast<std::size_t>(length));
-  }
-  return content;
-}
 
 int parent_of(int pid) {
   const std::string stat = read_proc(pid, "stat");
@@ -76,43 +61,6 @@ bool belongs_to(int pid, const Job &job) {
   return in_cgroup_of(pid, job.id) || descends_from(pid, getpid()) || has_environment_of(pid, job.id);
 }
 
-std::set<int> counted_processes(const Snapshot &region) {
-  std::set<int> pids;
-  for (unsigned i = 0; i < region.ranks(); ++i) {
-    pids.insert(static_cast<int>(region.rank(i).owner.pid));
-    if (region.rank(i).info_valid) pids.insert(static_cast<int>(region.rank(i).info.host_pid));
-  }
-  return pids;
-}
-
-// What such a rank calls itself is not what NVML calls it.
-bool in_another_pid_namespace(int pid) {
-  struct stat ours;
-  struct stat theirs;
-  return stat("/proc/self/ns/pid", &ours) == 0 && stat(proc_path(pid, "ns/pid").c_str(), &theirs) == 0 &&
-         ours.st_ino != theirs.st_ino;
-}
-
-bool has_rank_without_number(const Snapshot &region) {
-  for (unsigned i = 0; i < region.ranks(); ++i) {
-    if (!region.rank(i).info_valid || region.rank(i).info.host_pid == 0) return true;
-  }
-  return false;
-}
-
-bool is_of(const Snapshot &region, const std::string &uuid) {
-  for (unsigned dev = 0; dev < region.ndev(); ++dev) {
-    if (uuid == region.device(dev).identity.uuid) return true;
-  }
-  return false;
-}
-
-std::string name_of(int pid) {
-  std::string name = read_proc(pid, "comm");
-  while (!name.empty() && name.back() == '\n') name.pop_back();
-  return name;
-}
-
 // Through a descriptor, and asked once more: the number may be another process's by now.
 bool end_process(int pid, const Job &job) {
   const ScopedFd process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
@@ -136,11 +84,11 @@ bool audit_job(const Config &config, const Job &job) {
     log_info("vgpu: audit of job %u: %s", job.id, error.text);
     return false;
   }
-  const std::set<int> counted = counted_processes(region);
+  const Books books(region);
   for (const GpuProcess &process : processes) {
-    if (counted.contains(process.pid) || !is_of(region, process.uuid) || !belongs_to(process.pid, job)) continue;
-    const std::string name = name_of(process.pid);
-    if (in_another_pid_namespace(process.pid) && has_rank_without_number(region)) {
+    if (books.counts(process.pid) || !books.are_of(process.uuid) || !belongs_to(process.pid, job)) continue;
+    const std::string name = process_name(process.pid);
+    if (books.may_count_by_another_number(process.pid)) {
       log_info("vgpu: audit of job %u: process %d (%s) may be one of its ranks in a PID namespace", job.id, process.pid,
                name.c_str());
       continue;

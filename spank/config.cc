@@ -7,6 +7,7 @@
 #include <charconv>
 #include <string_view>
 
+#include "node/record.h"
 #include "text.h"
 
 namespace vgpu::spank {
@@ -72,6 +73,12 @@ Error set_region_size(const char *key, std::string_view value, Config *config) {
   return set_size(key, value, &config->region_size);
 }
 
+Error set_record(const char *key, std::string_view value, Config *config) {
+  if (value != "off") return set_path(key, value, &config->record);
+  config->record.clear();
+  return {};
+}
+
 Error set_sm(const char *key, std::string_view value, std::optional<std::uint32_t> *percent) {
   std::uint32_t parsed = 0;
   if (Error error = parse_sm(key, value, &parsed)) return error;
@@ -120,6 +127,7 @@ constexpr Key kKeys[] = {
     {"hwloc_xml", [](auto k, auto v, auto c) { return set_path(k, v, &c->hwloc_xml); }},
     {"probe", [](auto k, auto v, auto c) { return set_path(k, v, &c->probe); }},
     {"gres_conf", [](auto k, auto v, auto c) { return set_path(k, v, &c->gres_conf); }},
+    {"record", set_record},
     {"default_mem", [](auto k, auto v, auto c) { return set_memory(k, v, &c->default_mem); }},
     {"max_mem", [](auto k, auto v, auto c) { return set_memory(k, v, &c->max_mem); }},
     {"default_sm", [](auto k, auto v, auto c) { return set_sm(k, v, &c->default_sm); }},
@@ -181,7 +189,7 @@ Error set_key(std::string_view argument, Config *config) {
 
 }  // namespace
 
-Config::Config() : library(VGPU_LIBRARY) {}
+Config::Config() : library(VGPU_LIBRARY), record(kRecordFile) {}
 
 Error Config::parse(int argc, char **argv, Config *config) {
   Config parsed;

@@ -35,6 +35,7 @@ struct Config {
   std::string hwloc_xml;
   std::string probe;      // the vgpu-probe to run; empty: the installed one
   std::string gres_conf;  // empty: beside slurm.conf
+  std::string record;     // of ended jobs; empty: none is kept
 
   std::optional<MemoryLimit> default_mem;
   std::optional<MemoryLimit> max_mem;

@@ -6,10 +6,10 @@
 
 #include "config.h"
 #include "node/node.h"
+#include "node/promises.h"
 #include "options.h"
 #include "region/error.h"
 #include "region/region.h"
-#include "regions.h"
 
 namespace vgpu::spank {
 

@@ -8,12 +8,12 @@
 #include <cstring>
 #include <optional>
 
-#include "admission.h"
 #include "devices.h"
 #include "job_files.h"
 #include "job_limits.h"
 #include "log.h"
-#include "regions.h"
+#include "node/admission.h"
+#include "node/promises.h"
 
 namespace vgpu::spank {
 
@@ -73,7 +73,7 @@ Error make_plan(const Config &config, const Request &request, const std::vector<
 // Under the admission lock.
 Error create(const Config &config, const Job &job, const Words &words, const Plan &plan) {
   const std::string name = std::to_string(job.id);
-  if (Error error = admit(config, name, plan.devices)) return error;
+  if (Error error = admit(config.region_dir, config.overcommit_percent, name, plan.devices)) return error;
   RegionSpec spec;
   spec.job_id = job.id;
   spec.uid = job.uid;
@@ -119,7 +119,7 @@ Outcome decide_in_prolog(const Config &config, const Job &job, const Words &word
     if (Error error = make_plan(config, request, gpus, 0, &plan)) return failure(error);
   }
   AdmissionLock lock;
-  if (Error error = AdmissionLock::acquire(config, &lock)) return failure(error);
+  if (Error error = AdmissionLock::acquire(config.region_dir, &lock)) return failure(error);
   if ((plan.wanted || left_to_step) && is_in_use(config, job, plan)) {
     log_info("vgpu: job %u: its region is in use and stays", job.id);
     return {Standing::limited, ""};
@@ -169,7 +169,7 @@ Outcome join(const Config &config, const Job &job, const StepDemand &demand, con
 bool find(const Config &config, const Job &job, const StepDemand &demand, Outcome *outcome) {
   const JobFiles files(config, job.id);
   Promise promise;
-  const Error error = read_promise(config, std::to_string(job.id), &promise);
+  const Error error = read_promise(config.region_dir, std::to_string(job.id), Trust::root, &promise);
   if (!error && promise.job.uid == job.uid) {
     *outcome = join(config, job, demand, promise);
     return true;
@@ -230,7 +230,7 @@ Outcome prepare_in_step(const Config &config, const Job &job, const StepDemand &
 
   if (Error error = make_region_dir(config)) return failure(error);
   AdmissionLock lock;
-  if (Error error = AdmissionLock::acquire(config, &lock)) return failure(error);
+  if (Error error = AdmissionLock::acquire(config.region_dir, &lock)) return failure(error);
   if (find(config, job, demand, &outcome)) return outcome;  // another step was first
   if (Error error = Region::remove(config.region_dir.c_str(), std::to_string(job.id).c_str())) return failure(error);
   if (Error error = create(config, job, demand.words, plan)) return failure(error);

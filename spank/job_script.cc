@@ -1,11 +1,14 @@
 // Before and after a job: its region is made from what the prolog is told, which no user can forge, and removed.
 #include <cstdlib>
+#include <ctime>
 
 #include "config.h"
 #include "contexts.h"
+#include "devices.h"
 #include "job_region.h"
 #include "log.h"
-#include "region/layout.h"
+#include "node/record.h"
+#include "region/region.h"
 #include "text.h"
 
 namespace vgpu::spank::job_script {
@@ -15,6 +18,16 @@ namespace {
 bool get_job(spank_t handle, Job *job) {
   return spank_get_item(handle, S_JOB_ID, &job->id) == ESPANK_SUCCESS &&
          spank_get_item(handle, S_JOB_UID, &job->uid) == ESPANK_SUCCESS;
+}
+
+// What the job has used, for `vgpuctl report`. A region that is damaged has nothing to tell.
+void keep_record(const Config &config, const Job &job) {
+  if (config.record.empty()) return;
+  Snapshot region;
+  if (Snapshot::read(config.job_directory(job.id).c_str(), Trust::root, Detail::memory, &region)) return;
+  const std::string line = record_line(region, node_name(), static_cast<std::uint64_t>(std::time(nullptr)));
+  const Error error = append_record(config.record, line);
+  if (error && error.fault != Fault::not_found) log_error("%s (job %u)", error.text, job.id);
 }
 
 }  // namespace
@@ -46,6 +59,7 @@ void epilog(spank_t handle, Arguments arguments) {
   set_log_level(config.log);
   Job job;
   if (!get_job(handle, &job)) return;
+  keep_record(config, job);
   if (Error error = forget_job(config, job.id)) log_error("%s (job %u)", error.text, job.id);
 }
 

@@ -16,6 +16,9 @@ SPANK_PLUGIN(vgpu, 1)
 
 namespace {
 
+// For `vgpuctl check` and for strings(1).
+[[gnu::used]] const char version_mark[] = "slurm-vgpu version " PACKAGE_VERSION;
+
 using vgpu::spank::Arguments;
 namespace client = vgpu::spank::client;
 namespace job_script = vgpu::spank::job_script;

@@ -1,27 +1,21 @@
 // The directory that holds all regions of a node: made once, cleaned at every start of slurmd and after every job.
-#include <dirent.h>
-#include <fcntl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <memory>
 
-#include "admission.h"
 #include "job_files.h"
 #include "job_region.h"
 #include "log.h"
+#include "node/admission.h"
+#include "node/directory.h"
 #include "region/region.h"
 
 namespace vgpu::spank {
 
 namespace {
-
-struct CloseDirectory {
-  void operator()(DIR *directory) const { closedir(directory); }
-};
 
 bool is_mount_point(const std::string &path) {
   struct stat here;
@@ -30,7 +24,7 @@ bool is_mount_point(const std::string &path) {
 }
 
 bool is_empty(const std::string &path) {
-  const std::unique_ptr<DIR, CloseDirectory> directory(opendir(path.c_str()));
+  const ScopedDirectory directory(opendir(path.c_str()));
   if (!directory) return false;
   while (const dirent *entry = readdir(directory.get())) {
     if (std::strcmp(entry->d_name, ".") != 0 && std::strcmp(entry->d_name, "..") != 0) return false;
@@ -45,24 +39,6 @@ void mount_own_filesystem(const Config &config) {
   if (mount("vgpu", config.region_dir.c_str(), "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options.c_str()) != 0) {
     log_error("vgpu: cannot mount a tmpfs on %s (%s); regions share the file system around it",
               config.region_dir.c_str(), std::strerror(errno));
-  }
-}
-
-bool is_leftover(const char *name) {
-  return std::strncmp(name, ".new-", 5) == 0 || std::strncmp(name, ".old-", 5) == 0 ||
-         std::strncmp(name, ".tmp-", 5) == 0 || std::strncmp(name, "node.new-", 9) == 0;
-}
-
-void remove_flat(int parent, const char *name) {
-  const int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (fd >= 0) {
-    const std::unique_ptr<DIR, CloseDirectory> directory(fdopendir(fd));
-    while (const dirent *entry = directory ? readdir(directory.get()) : nullptr) {
-      if (entry->d_name[0] != '.' || is_leftover(entry->d_name)) unlinkat(fd, entry->d_name, 0);
-    }
-    unlinkat(parent, name, AT_REMOVEDIR);
-  } else {
-    unlinkat(parent, name, 0);
   }
 }
 
@@ -84,11 +60,11 @@ Error make_region_dir(const Config &config) {
 Error clean_region_dir(const Config &config) {
   mount_own_filesystem(config);
   AdmissionLock lock;
-  if (Error error = AdmissionLock::acquire(config, &lock)) return error;
-  const std::unique_ptr<DIR, CloseDirectory> directory(opendir(config.region_dir.c_str()));
+  if (Error error = AdmissionLock::acquire(config.region_dir, &lock)) return error;
+  const ScopedDirectory directory(opendir(config.region_dir.c_str()));
   if (!directory) return system_error("vgpu: cannot read %s", config.region_dir.c_str());
   while (const dirent *entry = readdir(directory.get())) {
-    if (is_leftover(entry->d_name)) remove_flat(dirfd(directory.get()), entry->d_name);
+    if (is_leftover(entry->d_name)) remove_leftover(dirfd(directory.get()), entry->d_name);
   }
   return {};
 }

@@ -1,12 +1,20 @@
 #include "processes.h"
 
+#include <charconv>
 #include <sstream>
 
 namespace vgpu {
 
 namespace {
 
-constexpr char kFirstLine[] = "vgpu-processes 1";
+constexpr char kFirstLine[] = "vgpu-processes 2";
+
+bool read_share(const std::string &text, int *percent) {
+  if (text == "-") return true;
+  const char *end = text.data() + text.size();
+  const auto [stopped, reason] = std::from_chars(text.data(), end, *percent);
+  return reason == std::errc() && stopped == end && *percent >= 0 && *percent <= 100;
+}
 
 }  // namespace
 
@@ -14,7 +22,12 @@ std::string format_processes(const std::vector<GpuProcess> &processes) {
   std::ostringstream text;
   text << kFirstLine << '\n';
   for (const GpuProcess &process : processes) {
-    text << "process " << process.uuid << ' ' << process.pid << ' ' << process.bytes << '\n';
+    text << "process " << process.uuid << ' ' << process.pid << ' ' << process.bytes << ' ';
+    if (process.sm_percent < 0) {
+      text << "-\n";
+    } else {
+      text << process.sm_percent << '\n';
+    }
   }
   text << "end " << processes.size() << '\n';
   return text.str();
@@ -36,8 +49,9 @@ Error parse_processes(const std::string &where, std::string_view text, std::vect
       complete = words >> count && count == found.size() && words.peek() == EOF;
       good = complete;
     } else {
-      good = key == "process" && words >> process.uuid >> process.pid >> process.bytes && process.pid > 0 &&
-             words.peek() == EOF;
+      std::string share;
+      good = key == "process" && words >> process.uuid >> process.pid >> process.bytes >> share && process.pid > 0 &&
+             words.peek() == EOF && read_share(share, &process.sm_percent);
       if (good) found.push_back(std::move(process));
     }
   }

@@ -1,8 +1,11 @@
 // Which processes hold memory of this node's GPUs, as NVML tells vgpu-probe.
 //
-//   vgpu-processes 1
-//   process GPU-... 4711 314572800
-//   end 1
+//   vgpu-processes 2
+//   process GPU-... 4711 314572800 37
+//   process GPU-... 4712 1048576 -
+//   end 2
+//
+// The last number is the share of the SMs in percent, `-` where NVML does not know it.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +22,7 @@ struct GpuProcess {
   std::string uuid;  // of the GPU or MIG instance
   int pid = 0;       // as the node knows it
   std::uint64_t bytes = 0;
+  int sm_percent = -1;  // of the last second or two; -1: not known
 
   bool operator==(const GpuProcess &) const = default;
 };

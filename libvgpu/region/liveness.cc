@@ -195,7 +195,8 @@ Verdict Prober::examine(unsigned slot, std::uint64_t word) {
   evidence.same_namespace = namespace_ != kUnknownNamespace && owner.ns == namespace_;
   evidence.has_token = owner.locked != 0;
   if (evidence.has_token) evidence.token = token(slot);
-  if (evidence.same_namespace) evidence.process = look_up(owner, evidence.token);
+  const bool will_do = effort_ == Effort::tokens && evidence.token == Token::held;
+  if (evidence.same_namespace && !will_do) evidence.process = look_up(owner, evidence.token);
   return judge(evidence);
 }
 

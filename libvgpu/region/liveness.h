@@ -111,8 +111,9 @@ Verdict judge(const Evidence &evidence);
 
 // How hard to look. /proc costs ten times what the token does, and a held token means a living rank but for one case:
 // a forked child holds the token of a dead parent whose PID has gone to somebody else. That one needs a second of grace
-// anyway, so a thorough look once a second finds it as soon as it may be found.
-enum class Effort : std::uint8_t { quick, thorough };
+// anyway, so a thorough look once a second finds it as soon as it may be found. For a list that is read by people a held
+// token will do.
+enum class Effort : std::uint8_t { tokens, quick, thorough };
 
 // Gathers evidence for one sweep. Uses file descriptors only while it lives.
 class Prober {

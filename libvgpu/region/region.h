@@ -158,14 +158,15 @@ struct DeviceSnapshot {
 struct RankSnapshot {
   unsigned slot;
   OwnerWord owner;
-  Verdict verdict;  // alive, if nobody asked for Detail::liveness
+  Verdict verdict;  // alive, if nobody asked for more than Detail::memory
   bool info_valid;  // false: its writer died or was stopped half-way
   InfoValues info;
 };
 
 enum class Detail : std::uint8_t {
   memory,
-  liveness,  // also who is gone: costs system calls for every rank
+  tokens,    // also who is gone, as far as tokens tell: a system call for every rank
+  liveness,  // also those whose token somebody else holds: ten times as much
 };
 
 // One look at a region, by pread alone: its user may truncate or scribble on the usage file at any moment.
@@ -176,8 +177,9 @@ class Snapshot {
   Snapshot(const Snapshot &) = delete;
   Snapshot &operator=(const Snapshot &) = delete;
 
-  // Replaces what was read before.
-  static Error read(const char *directory, Trust trust, Detail detail, Snapshot *snapshot);
+  // Replaces what was read before. `self`: identify_self(), of a caller who reads many regions.
+  static Error read(const char *directory, Trust trust, Detail detail, Snapshot *snapshot,
+                    const SelfIdentity *self = nullptr);
 
   const JobIdentity &job() const { return job_; }
   std::uint64_t created() const { return created_; }

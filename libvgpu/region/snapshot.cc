@@ -49,7 +49,7 @@ void Snapshot::clear() {
   rank_count_ = 0;
 }
 
-Error Snapshot::read(const char *directory, Trust trust, Detail detail, Snapshot *snapshot) {
+Error Snapshot::read(const char *directory, Trust trust, Detail detail, Snapshot *snapshot, const SelfIdentity *self) {
   snapshot->clear();
   RegionFiles files;
   if (Error error = open_region(directory, trust, O_RDONLY, &files)) return error;
@@ -63,8 +63,9 @@ Error Snapshot::read(const char *directory, Trust trust, Detail detail, Snapshot
   }
   const auto &limits = *static_cast<const LimitsFile *>(mapping.get());
   if (Error error = snapshot->decode(reader, files, limits.devices)) return error;
-  if (detail == Detail::liveness) {
-    Prober prober({directory, files.usage_identity}, reader.view());
+  if (detail != Detail::memory) {
+    const Effort effort = detail == Detail::liveness ? Effort::thorough : Effort::tokens;
+    Prober prober({directory, files.usage_identity}, reader.view(), effort, self != nullptr ? *self : identify_self());
     for (unsigned i = 0; i < snapshot->rank_count_; ++i) {
       RankSnapshot &rank = snapshot->ranks_[i];
       rank.verdict = prober.examine(rank.slot, rank.owner.pack());

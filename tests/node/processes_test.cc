@@ -7,7 +7,8 @@ namespace vgpu {
 namespace {
 
 TEST(Processes, ReadBackAsWritten) {
-  const std::vector<GpuProcess> processes = {{"GPU-a", 1, 0}, {"MIG-b", 4711, ~std::uint64_t{0}}};
+  const std::vector<GpuProcess> processes = {
+      {"GPU-a", 1, 0}, {"MIG-b", 4711, ~std::uint64_t{0}, 0}, {"MIG-b", 4712, 5, 100}};
   std::vector<GpuProcess> again;
   const Error error = parse_processes("here", format_processes(processes), &again);
   ASSERT_FALSE(error) << error.text;
@@ -18,11 +19,13 @@ TEST(Processes, ReadBackAsWritten) {
 
 TEST(Processes, AnythingElseIsRefusedAndChangesNothing) {
   for (const char *bad :
-       {"", "\n", "vgpu-processes 2\nend 0\n", "vgpu-processes 1\n", "vgpu-processes 1\nend 1\n",
-        "vgpu-processes 1\nprocess GPU-a 1 2\n", "vgpu-processes 1\nprocess GPU-a 1 2\nend 2\n",
-        "vgpu-processes 1\nprocess GPU-a 0 2\nend 1\n", "vgpu-processes 1\nprocess GPU-a -5 2\nend 1\n",
-        "vgpu-processes 1\nprocess GPU-a 1\nend 1\n", "vgpu-processes 1\nprocess GPU-a 1 2 3\nend 1\n",
-        "vgpu-processes 1\nprocess GPU-a 99999999999 2\nend 1\n", "vgpu-processes 1\nrank GPU-a 1 2\nend 1\n"}) {
+       {"", "\n", "vgpu-processes 1\nend 0\n", "vgpu-processes 2\n", "vgpu-processes 2\nend 1\n",
+        "vgpu-processes 2\nprocess GPU-a 1 2 -\n", "vgpu-processes 2\nprocess GPU-a 1 2 -\nend 2\n",
+        "vgpu-processes 2\nprocess GPU-a 0 2 -\nend 1\n", "vgpu-processes 2\nprocess GPU-a -5 2 -\nend 1\n",
+        "vgpu-processes 2\nprocess GPU-a 1\nend 1\n", "vgpu-processes 2\nprocess GPU-a 1 2\nend 1\n",
+        "vgpu-processes 2\nprocess GPU-a 1 2 3 4\nend 1\n", "vgpu-processes 2\nprocess GPU-a 1 2 101\nend 1\n",
+        "vgpu-processes 2\nprocess GPU-a 1 2 -1\nend 1\n", "vgpu-processes 2\nprocess GPU-a 1 2 5x\nend 1\n",
+        "vgpu-processes 2\nprocess GPU-a 99999999999 2 -\nend 1\n", "vgpu-processes 2\nrank GPU-a 1 2 -\nend 1\n"}) {
     std::vector<GpuProcess> processes = {{"GPU-before", 7, 7}};
     EXPECT_TRUE(parse_processes("here", bad, &processes)) << bad;
     EXPECT_EQ(processes.size(), 1u) << bad;

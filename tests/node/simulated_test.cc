@@ -22,6 +22,9 @@ static_assert(offsetof(nvml::PciInfo, device) == offsetof(nvmlPciInfo_t, device)
 static_assert(offsetof(nvml::PciInfo, bus_id) == offsetof(nvmlPciInfo_t, busId));
 static_assert(sizeof(nvml::Process) == sizeof(nvmlProcessInfo_v2_t));
 static_assert(offsetof(nvml::Process, used_memory) == offsetof(nvmlProcessInfo_v2_t, usedGpuMemory));
+static_assert(sizeof(nvml::Utilization) == sizeof(nvmlProcessUtilizationSample_t));
+static_assert(offsetof(nvml::Utilization, time_us) == offsetof(nvmlProcessUtilizationSample_t, timeStamp));
+static_assert(offsetof(nvml::Utilization, sm_percent) == offsetof(nvmlProcessUtilizationSample_t, smUtil));
 static_assert(nvml::kInsufficientSize == NVML_ERROR_INSUFFICIENT_SIZE);
 static_assert(nvml::kNoValue == static_cast<unsigned long long>(NVML_VALUE_NOT_AVAILABLE));
 static_assert(nvml::kSuccess == NVML_SUCCESS && nvml::kNotFound == NVML_ERROR_NOT_FOUND);

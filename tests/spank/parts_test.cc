@@ -4,9 +4,9 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "node/admission.h"
 #include "node/preload.h"
 #include "region/support.h"
-#include "spank/admission.h"
 #include "spank/config.h"
 #include "spank/gres.h"
 #include "spank/job_limits.h"

@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 std::string in_build_tree(const char *name) {
   std::error_code trouble;
   const fs::path folder = fs::read_symlink("/proc/self/exe", trouble).parent_path();
-  if (trouble || folder.filename() != "vgpu-run" || folder.parent_path().filename() != "utils") return "";
+  if (trouble || folder.parent_path().filename() != "utils") return "";
   const fs::path file = folder.parent_path().parent_path() / name;
   return fs::exists(file, trouble) ? file.string() : "";
 }

@@ -50,15 +50,6 @@ Error make_parent(const std::string &path) {
   return {};
 }
 
-// PID-START, or what the region library makes on the way to it and away from it.
-bool is_region_name(const std::string &name) {
-  if (name.rfind(".new-", 0) == 0 || name.rfind(".old-", 0) == 0) return true;
-  const std::size_t dash = name.find('-');
-  return dash != 0 && dash != std::string::npos && dash + 1 < name.size() &&
-         name.find_first_not_of("0123456789") == dash &&
-         name.find_first_not_of("0123456789", dash + 1) == std::string::npos;
-}
-
 bool is_abandoned(const std::string &path) {
   const ScopedFd directory = open_directory(path);
   return directory && flock(directory.get(), LOCK_EX | LOCK_NB) == 0;
@@ -76,6 +67,14 @@ void sweep(const std::string &parent) {
 }
 
 }  // namespace
+
+bool is_region_name(const std::string &name) {
+  if (name.rfind(".new-", 0) == 0 || name.rfind(".old-", 0) == 0) return true;
+  const std::size_t dash = name.find('-');
+  return dash != 0 && dash != std::string::npos && dash + 1 < name.size() &&
+         name.find_first_not_of("0123456789") == dash &&
+         name.find_first_not_of("0123456789", dash + 1) == std::string::npos;
+}
 
 std::string runtime_directory(const char *given) {
   struct stat status;

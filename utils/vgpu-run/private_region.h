@@ -17,6 +17,9 @@ namespace vgpu::run {
 // XDG_RUNTIME_DIR (`given`, may be null) if it is a directory of ours; a job may have inherited one that is not there.
 std::string runtime_directory(const char *given);
 
+// PID-START, or what the region library makes on the way to it and away from it.
+bool is_region_name(const std::string &name);
+
 class PrivateRegion {
  public:
   PrivateRegion() = default;

@@ -54,6 +54,20 @@ Error find_localities(const std::string &xml, Node *node) {
   return {};
 }
 
+Error list_numa_nodes(const std::string &xml, std::vector<NumaNode> *nodes) {
+  Topology topology;
+  if (Error error = load(xml, &topology)) return error;
+  std::vector<NumaNode> found;
+  hwloc_obj_t node = nullptr;
+  while ((node = hwloc_get_next_obj_by_type(topology.get(), HWLOC_OBJ_NUMANODE, node)) != nullptr) {
+    char cpus[1024] = "";
+    hwloc_bitmap_list_snprintf(cpus, sizeof cpus, node->cpuset);
+    found.push_back({static_cast<int>(node->os_index), cpus, node->attr->numanode.local_memory});
+  }
+  *nodes = std::move(found);
+  return {};
+}
+
 }  // namespace vgpu
 
 #else
@@ -61,6 +75,8 @@ Error find_localities(const std::string &xml, Node *node) {
 namespace vgpu {
 
 Error find_localities(const std::string &, Node *) { return {}; }
+
+Error list_numa_nodes(const std::string &, std::vector<NumaNode> *) { return {}; }
 
 }  // namespace vgpu
 

@@ -33,6 +33,15 @@ struct Process {  // the second version
   unsigned compute_instance;
 };
 
+struct Utilization {
+  unsigned pid;
+  unsigned long long time_us;  // of the wall clock
+  unsigned sm_percent;
+  unsigned memory_percent;
+  unsigned encoder_percent;
+  unsigned decoder_percent;
+};
+
 inline constexpr Result kInsufficientSize = 7;
 inline constexpr unsigned long long kNoValue = ~0ull;  // NVML_VALUE_NOT_AVAILABLE
 
@@ -56,6 +65,7 @@ struct Calls {
   Result (*compute_instance_id)(Device, unsigned *);
   Result (*compute_processes)(Device, unsigned *, Process *);
   Result (*device_by_uuid)(const char *, Device *);
+  Result (*utilization)(Device, Utilization *, unsigned *, unsigned long long since_us);
 
   bool knows_mig() const {
     return mig_mode != nullptr && max_mig_devices != nullptr && mig_device_by_index != nullptr &&

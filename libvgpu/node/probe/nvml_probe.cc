@@ -1,9 +1,13 @@
 #include "nvml_probe.h"
 
 #include <dlfcn.h>
+#include <time.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <map>
+#include <optional>
 
 #include "nvml_calls.h"
 
@@ -45,6 +49,7 @@ Error load(const std::string &library, nvml::Calls *calls) {
   find(handle, "nvmlDeviceGetComputeInstanceId", &calls->compute_instance_id);
   find(handle, "nvmlDeviceGetComputeRunningProcesses_v2", &calls->compute_processes);
   find(handle, "nvmlDeviceGetHandleByUUID", &calls->device_by_uuid);
+  find(handle, "nvmlDeviceGetProcessUtilization", &calls->utilization);
   return {};
 }
 
@@ -168,6 +173,29 @@ Error read_devices(const nvml::Calls &calls, Node *node) {
   return {};
 }
 
+// By process; whoever is not in there was idle. Nothing: NVML does not know.
+std::optional<std::map<int, int>> read_utilization(const nvml::Calls &calls, nvml::Device device) {
+  constexpr unsigned long long kSince_us = 2'000'000;
+  if (calls.utilization == nullptr) return {};
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  const auto now_us =
+      static_cast<unsigned long long>(now.tv_sec) * 1'000'000 + static_cast<unsigned long long>(now.tv_nsec) / 1000;
+  std::vector<nvml::Utilization> samples(4096);
+  auto count = static_cast<unsigned>(samples.size());
+  const nvml::Result result = calls.utilization(device, samples.data(), &count, now_us - kSince_us);
+  if (result != nvml::kSuccess && result != nvml::kNotFound) return {};
+  std::map<int, int> shares;
+  std::map<int, unsigned long long> newest;
+  for (unsigned i = 0; result == nvml::kSuccess && i < count && i < samples.size(); ++i) {
+    const auto pid = static_cast<int>(samples[i].pid);
+    if (samples[i].time_us < newest[pid]) continue;
+    newest[pid] = samples[i].time_us;
+    shares[pid] = static_cast<int>(std::min(samples[i].sm_percent, 100u));
+  }
+  return shares;
+}
+
 void read_processes(const nvml::Calls &calls, const char *uuid, std::vector<GpuProcess> *processes) {
   nvml::Device device = nullptr;
   if (calls.device_by_uuid(uuid, &device) != nvml::kSuccess) return;
@@ -181,9 +209,12 @@ void read_processes(const nvml::Calls &calls, const char *uuid, std::vector<GpuP
     result = calls.compute_processes(device, &count, found.data());
   }
   if (result != nvml::kSuccess) return;
+  const auto shares = count > 0 ? read_utilization(calls, device) : std::nullopt;
   for (unsigned i = 0; i < count; ++i) {
     const unsigned long long bytes = found[i].used_memory;
-    processes->push_back({uuid, static_cast<int>(found[i].pid), bytes == nvml::kNoValue ? 0 : bytes});
+    const auto pid = static_cast<int>(found[i].pid);
+    const int share = !shares ? -1 : shares->contains(pid) ? shares->at(pid) : 0;
+    processes->push_back({uuid, pid, bytes == nvml::kNoValue ? 0 : bytes, share});
   }
 }
 

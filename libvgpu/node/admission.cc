@@ -6,7 +6,7 @@
 
 #include "node/values.h"
 
-namespace vgpu::spank {
+namespace vgpu {
 
 namespace {
 
@@ -31,8 +31,8 @@ std::string name_holders(const std::vector<Holder> &holders) {
 
 }  // namespace
 
-Error AdmissionLock::acquire(const Config &config, AdmissionLock *lock) {
-  const std::string path = config.region_dir + "/.admission";
+Error AdmissionLock::acquire(const std::string &region_dir, AdmissionLock *lock) {
+  const std::string path = region_dir + "/.admission";
   lock->fd_ = ScopedFd(open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!lock->fd_) return system_error("vgpu: cannot open %s", path.c_str());
   return FileLock::acquire(lock->fd_.get(), 0, kDeadline_ms, &lock->lock_);
@@ -65,10 +65,11 @@ Error admit_beside(const std::vector<Promise> &others, std::uint64_t overcommit_
   return {};
 }
 
-Error admit(const Config &config, const std::string &job, const std::vector<DeviceSpec> &devices) {
+Error admit(const std::string &region_dir, std::uint64_t overcommit_percent, const std::string &job,
+            const std::vector<DeviceSpec> &devices) {
   std::vector<Promise> promises;
-  if (Error error = list_promises(config, &promises)) return error;
-  return admit_beside(promises, config.overcommit_percent, job, devices);
+  if (Error error = list_promises(region_dir, &promises)) return error;
+  return admit_beside(promises, overcommit_percent, job, devices);
 }
 
-}  // namespace vgpu::spank
+}  // namespace vgpu

@@ -5,19 +5,18 @@
 #include <string>
 #include <vector>
 
-#include "config.h"
+#include "promises.h"
 #include "region/error.h"
 #include "region/file_lock.h"
 #include "region/scoped.h"
-#include "regions.h"
 
-namespace vgpu::spank {
+namespace vgpu {
 
 // Held by whoever creates a region or raises a limit, from looking to writing. It goes with its holder: nobody ever
 // unlocks for somebody else.
 class AdmissionLock {
  public:
-  static Error acquire(const Config &config, AdmissionLock *lock);
+  static Error acquire(const std::string &region_dir, AdmissionLock *lock);
 
  private:
   ScopedFd fd_;  // outlives the lock on it
@@ -25,10 +24,11 @@ class AdmissionLock {
 };
 
 // Under the lock. Fault::invalid: it does not fit; the sentence names the holders.
-Error admit(const Config &config, const std::string &job, const std::vector<DeviceSpec> &devices);
+Error admit(const std::string &region_dir, std::uint64_t overcommit_percent, const std::string &job,
+            const std::vector<DeviceSpec> &devices);
 
 // The same, without looking at the node: for tests.
 Error admit_beside(const std::vector<Promise> &others, std::uint64_t overcommit_percent, const std::string &job,
                    const std::vector<DeviceSpec> &devices);
 
-}  // namespace vgpu::spank
+}  // namespace vgpu

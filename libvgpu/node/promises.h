@@ -4,11 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "config.h"
 #include "region/error.h"
 #include "region/region.h"
 
-namespace vgpu::spank {
+namespace vgpu {
 
 struct Promise {
   std::string name;  // of its directory: the job id
@@ -17,8 +16,8 @@ struct Promise {
 };
 
 // Only `limits` is read: the user can spoil `usage`, and must not be able to hide what he holds.
-Error read_promise(const Config &config, const std::string &name, Promise *promise);
-// Directories without a region, such as those with an error in them, are left out. Any other trouble is an error.
-Error list_promises(const Config &config, std::vector<Promise> *promises);
+Error read_promise(const std::string &region_dir, const std::string &name, Trust trust, Promise *promise);
+// Of the regions that root made. Directories without a region, such as those with an error in them, are left out. Any other trouble is an error.
+Error list_promises(const std::string &region_dir, std::vector<Promise> *promises);
 
-}  // namespace vgpu::spank
+}  // namespace vgpu

@@ -1,0 +1,26 @@
+// What is kept of a job when it has ended: one line of JSON for each job, written by its epilog.
+//
+//   {"version":1,"job":7,"uid":1000,"node":"n1","created":1700000000,"ended":1700003600,"launches_hooked":false,
+//    "devices":[{"uuid":"GPU-...","memory_limit_bytes":8589934592,"sm_limit_percent":100,"memory_peak_bytes":...,
+//                "refused":0,"launches":null,"throttled_seconds":null}]}
+//
+// Read by `vgpuctl report`, and by whoever likes JSON.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "region/error.h"
+#include "region/region.h"
+
+namespace vgpu {
+
+inline constexpr char kRecordFile[] = "/var/log/vgpu/jobs.jsonl";
+inline constexpr std::uint64_t kMaxRecord = std::uint64_t{16} << 20;  // then it becomes FILE.1, and FILE.1 goes
+
+std::string record_line(const Snapshot &region, const std::string &node, std::uint64_t now);
+
+// Fault::not_found: the directory is not there, so nobody wants a record. One writer at a time, with a deadline.
+Error append_record(const std::string &path, const std::string &line, std::uint64_t max_size = kMaxRecord);
+
+}  // namespace vgpu

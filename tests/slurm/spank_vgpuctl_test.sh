@@ -1,0 +1,85 @@
+#!/bin/bash
+# vgpuctl on the nodes of a real cluster.
+. "$(dirname "$0")/spank_lib.sh"
+vgpuctl=$build/utils/vgpuctl/vgpuctl
+[ -e "$vgpuctl" ] || { echo "skipped: vgpuctl was not built; CLI11 or nlohmann's JSON is missing" && exit 77; }
+
+on_n1() { run "$lab" node "$work/lab" n1 -- "$@"; }
+ctl() { on_n1 env "SLURM_CONF=$SLURM_CONF" "$vgpuctl" "$@"; }
+
+# hold OPTION...: a job on n1 whose rank holds 1 GiB until it is cancelled; sets $job.
+hold() {
+  job=$(sbatch --parsable -o /dev/null -w n1 --gres=gpu:1 "$@" --wrap "exec $rank $gib 60")
+  eventually holds || complain "job $job does not hold anything"
+}
+holds() { on n1 "$vgpuctl" list -n -P -o mem-used -j "$job" 2>/dev/null | grep -qx 1GiB; }
+
+test_list_and_set() {
+  configure
+  hold --gpu-mem=2G
+  ctl list -n -P -o jobid,user,gpu,mem-used,mem-limit,procs,state
+  equal "the list" "$job|root|0|1GiB|2GiB|1|ok" "$output"
+  ctl set "$job" --gpu-mem=1G
+  status_is 0
+  ctl list -n -P -o mem-limit,state
+  equal "after set" "1GiB|at-limit" "$output"
+  ctl set "$job" --gpu-mem=9G
+  status_is 1
+  output_has "has no more than 8GiB"
+  ctl topo
+  output_has "job $job  root  1GiB of 1GiB"
+  scancel "$job"
+}
+
+test_report_after_the_job() {
+  mkdir -p "$work/record" && configure record="$work/record/jobs.jsonl"
+  hold --gpu-mem=2G
+  ctl report "$job" --record "$work/record/jobs.jsonl"
+  status_is 2
+  scancel "$job"
+  eventually no_regions
+  ctl report "$job" --record "$work/record/jobs.jsonl"
+  status_is 0
+  output_has "Job ID: $job"
+  output_has "GPU Memory Peak: 1GiB"
+  output_has "GPU Memory Efficiency: 50.00% of 2GiB"
+  configure record=off
+  hold --gpu-mem=2G
+  scancel "$job"
+  eventually no_regions
+  equal "lines with record=off" 1 "$(wc -l <"$work/record/jobs.jsonl")"
+  configure
+}
+
+test_gc_asks_slurmctld() {
+  local allocation
+  # A job that has a region and no process, and a region whose job nobody knows.
+  allocation=$(sbatch --parsable -o /dev/null -w n1 --gres=gpu:1 --gpu-mem=1G --wrap 'sleep 60')
+  eventually on n1 test -e "/run/vgpu/$allocation/limits"
+  on n1 cp -a "/run/vgpu/$allocation" /run/vgpu/99999
+  ctl gc --older-than=0s --dry-run
+  status_is 4
+  equal "what is stale" "stale /run/vgpu/99999" "$output"
+  ctl gc --older-than=1h
+  true_that "younger things stay" on n1 test -e /run/vgpu/99999
+  on_n1 env PATH=/nonexistent "$vgpuctl" gc --older-than=0s
+  status_is 1
+  output_has "nothing is removed"
+  true_that "in doubt it stays" on n1 test -e /run/vgpu/99999
+  ctl gc --older-than=0s
+  status_is 0
+  true_that "it is gone" on n1 test ! -e /run/vgpu/99999
+  true_that "the idle job keeps its region" on n1 test -e "/run/vgpu/$allocation/limits"
+  scancel "$allocation"
+}
+
+test_check() {
+  on_n1 env LD_LIBRARY_PATH="$build/tests/simgpu/13.0" "$vgpuctl" check --plugin "$plugin" \
+    --library "$build/libvgpu/libvgpu.so"
+  output_has "/run/vgpu: root's, mode 0755, tmpfs"
+  output_has "spank_vgpu.so: version "
+  output_has "regions, none stale"
+}
+
+start_lab
+run_tests "$@"

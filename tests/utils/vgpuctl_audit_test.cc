@@ -1,0 +1,79 @@
+// vgpuctl and NVML: who is counted, and who uses the SMs. On the simulated GPU, with a real client of the driver.
+#include "support.h"
+
+namespace vgpu::test {
+namespace {
+
+class VgpuctlAudit : public VgpuRun {
+ protected:
+  const std::string kVgpuctl = VGPU_BUILD_DIR "/utils/vgpuctl/vgpuctl";
+  const std::string kClient = VGPU_BUILD_DIR "/tests/simgpu/tests/simgpu_client";
+
+  // Takes 100 MiB of GPU 0 and stays; `launcher` is in front of it.
+  std::unique_ptr<Program> start_client(const std::string &launcher) {
+    std::ofstream(scratch("orders")) << "ctx 0\nalloc 104857600\n";
+    const std::string script = "(cat $SCRATCH/orders; exec sleep 60) | " + launcher + " " + kClient;
+    auto program = std::make_unique<Program>(runtime_.path(), std::vector<std::string>{"/bin/sh", "-c", script});
+    EXPECT_TRUE(eventually([&] { return program->out().find("0\n0 ") == 0; })) << program->out() << program->err();
+    return program;
+  }
+  Result ctl(const std::vector<std::string> &arguments) const {
+    std::vector<std::string> words = {kVgpuctl, "--region-dir", scratch_.path() + "/none"};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    Program program(scratch_.path(), words);
+    const int status = program.wait();
+    return {status, program.out(), program.err()};
+  }
+  // NVML takes a moment to notice a process.
+  Result audit() const {
+    Result result;
+    eventually([&] {
+      result = ctl({"audit", "-n", "-P", "--bytes"});
+      return !result.out.empty();
+    });
+    return result;
+  }
+};
+
+TEST_F(VgpuctlAudit, FindsNothingWhereThereIsNothing) {
+  const Result result = ctl({"audit", "-n"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.out, "");
+}
+
+TEST_F(VgpuctlAudit, NamesWhoIsNotCounted) {
+  const auto client = start_client("");
+  const Result result = audit();
+  EXPECT_EQ(result.status, 5) << result.err;
+  EXPECT_NE(result.out.find("|simgpu_client|GPU-"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("|NOT COUNTED\n"), std::string::npos) << result.out;
+  const int stopped = std::system(("kill $(ps -o pid= --ppid " + std::to_string(client->pid()) + ")").c_str());
+  EXPECT_EQ(stopped, 0);
+}
+
+TEST_F(VgpuctlAudit, FindsWhoIsCounted) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the client is not sanitized and cannot load a library that is";
+#endif
+  const auto client = start_client(VGPU_BUILD_DIR "/utils/vgpu-run/vgpu-run --gpu-mem=1G --");
+  Result result = audit();
+  EXPECT_EQ(result.status, 0) << result.out << result.err;
+  EXPECT_NE(result.out.find("|counted\n"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("|simgpu_client|0|"), std::string::npos) << result.out;
+  result = ctl({"list", "-n", "-P", "--sm", "-o", "gpu,procs,sm-used"});
+  EXPECT_EQ(result.out, "0|1|0%\n1|0|0%\n") << result.err;
+  const int stopped = std::system(("kill $(ps -o pid= --ppid " + std::to_string(client->pid()) + ")").c_str());
+  EXPECT_EQ(stopped, 0);
+  EXPECT_TRUE(eventually([&] { return regions() == 0; }));
+}
+
+TEST_F(VgpuctlAudit, SaysWhyItCannotTell) {
+  setenv("LD_LIBRARY_PATH", "/nowhere", 1);
+  const Result result = ctl({"audit", "--nvml-library", "/nowhere/libnvidia-ml.so.1"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_NE(result.err.find("NVML cannot be loaded"), std::string::npos) << result.err;
+  setenv("LD_LIBRARY_PATH", VGPU_BUILD_DIR "/tests/simgpu/13.0", 1);
+}
+
+}  // namespace
+}  // namespace vgpu::test

@@ -1,0 +1,100 @@
+// vgpuctl audit: who holds GPU memory, and who of them is counted.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <map>
+
+#include "columns.h"
+#include "commands.h"
+#include "node/books.h"
+#include "node/processes.h"
+#include "node/values.h"
+#include "status.h"
+
+namespace vgpu::ctl {
+
+namespace {
+
+std::string owner_of(int pid) {
+  struct stat status;
+  return stat(("/proc/" + std::to_string(pid)).c_str(), &status) == 0 ? user_name(status.st_uid) : kUnknown;
+}
+
+struct Entry {
+  const RegionView *region = nullptr;  // that counts the process, or may
+  bool sure = true;
+  std::optional<std::uint64_t> counted;
+};
+
+std::uint64_t counted_for(const RegionView &region, int pid, const std::string &uuid) {
+  const Snapshot &snapshot = *region.snapshot;
+  std::uint64_t bytes = 0;
+  for (unsigned i = 0; i < snapshot.ranks(); ++i) {
+    const RankSnapshot &rank = snapshot.rank(i);
+    const bool is_it =
+        static_cast<int>(rank.owner.pid) == pid || (rank.info_valid && static_cast<int>(rank.info.host_pid) == pid);
+    for (unsigned dev = 0; is_it && dev < snapshot.ndev(); ++dev) {
+      if (uuid != region.devices[dev].uuid) continue;
+      for (unsigned kind = 0; kind < kKinds; ++kind) bytes += snapshot.memory(i, dev, static_cast<Kind>(kind));
+    }
+  }
+  return bytes;
+}
+
+Entry find_entry(const NodeView &view, const GpuProcess &process) {
+  Entry maybe;
+  for (const RegionView &region : view.regions) {
+    if (!region.snapshot) continue;
+    const Books books(*region.snapshot);
+    if (!books.are_of(process.uuid)) continue;
+    if (books.counts(process.pid)) return {&region, true, counted_for(region, process.pid, process.uuid)};
+    if (books.may_count_by_another_number(process.pid)) maybe = {&region, false, {}};
+  }
+  return maybe;
+}
+
+}  // namespace
+
+int audit(const Options &options) {
+  // First NVML, then the books: a process that starts in between is in the books only.
+  std::vector<GpuProcess> processes;
+  if (const Error error = list_gpu_processes(options.probe(), &processes)) {
+    complain(error);
+    return kRefused;
+  }
+  const NodeView view = look(options, Detail::memory);
+  std::map<std::string, std::string> numbers;
+  for (const RegionView &region : view.regions) {
+    for (const DeviceView &device : region.devices) numbers[device.uuid] = device.gpu;
+  }
+  Table table;
+  for (const char *title : {"PID", "USER", "COMMAND", "GPU", "NVML", "COUNTED", "JOBID", "VERDICT"}) {
+    table.add_column(title, title[0] == 'P' || title[0] == 'N' || title == std::string("COUNTED") ? Table::Align::right
+                                                                                                  : Table::Align::left);
+  }
+  const ColumnStyle style = {options.bytes};
+  bool uncounted = false;
+  for (const GpuProcess &process : processes) {
+    const Entry entry = find_entry(view, process);
+    const bool missing = entry.region == nullptr;
+    uncounted = uncounted || missing;
+    const char *verdict = missing ? "NOT COUNTED" : entry.sure ? "counted" : "may be a rank in a PID namespace";
+    const auto number = numbers.find(process.uuid);
+    table.add_row({{std::to_string(process.pid)},
+                   {owner_of(process.pid)},
+                   {process_name(process.pid)},
+                   {number != numbers.end() ? number->second : process.uuid},
+                   {size_text(process.bytes, style)},
+                   {size_text(entry.counted, style)},
+                   {missing ? kUnknown : entry.region->job},
+                   {verdict, missing ? kRed : ""}});
+  }
+  if (!print(table.text({options.header, options.parsable, wants_color(options.color), ""}))) return kRefused;
+  const int status = complain_about(view.troubles);
+  if (uncounted && geteuid() != 0) {
+    std::fprintf(stderr, "vgpu: only root can see who is counted in the jobs of others\n");
+  }
+  return uncounted ? kUncounted : status;
+}
+
+}  // namespace vgpu::ctl

@@ -1,0 +1,274 @@
+// vgpuctl check: is this node as it should be; each line says what to do about it.
+#include <fcntl.h>
+#include <gnu/libc-version.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <sstream>
+
+#include "commands.h"
+#include "node/books.h"
+#include "node/node.h"
+#include "node/probe.h"
+#include "node/values.h"
+#include "status.h"
+#include "table.h"
+#include "vgpu-run/install.h"
+#include "view.h"
+
+namespace vgpu::ctl {
+
+namespace {
+
+class Findings {
+ public:
+  void ok(const std::string &what) { rows_.add_row({{"ok", kGreen}, {what}}); }
+  void warn(const std::string &what) { rows_.add_row({{"warn", kYellow}, {what}}); }
+  void fail(const std::string &what) {
+    rows_.add_row({{"fail", kRed}, {what}});
+    status_ = kRefused;
+  }
+  void fail(const Error &error) {
+    const std::string text = error.text;
+    fail(text.rfind("vgpu: ", 0) == 0 ? text.substr(6) : text);
+  }
+  void stale(const std::string &what) {
+    warn(what);
+    stale_ = true;
+  }
+  int show(bool color) {
+    if (!print(rows_.text({false, false, color, ""}))) return kRefused;
+    return status_ != kOk ? status_ : stale_ ? kStale : kOk;
+  }
+
+  Findings() {
+    rows_.add_column("", Table::Align::left);
+    rows_.add_column("", Table::Align::left);
+  }
+
+ private:
+  Table rows_;
+  int status_ = kOk;
+  bool stale_ = false;
+};
+
+std::string first_line(const char *path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::string bytes_of_file(const std::string &path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void check_driver(Findings *findings) {
+  const std::string version = first_line("/proc/driver/nvidia/version");
+  if (version.empty()) {
+    findings->warn("driver: no NVIDIA kernel driver is loaded; install it, or load it with modprobe nvidia");
+  } else {
+    findings->ok("driver: " + version);
+  }
+}
+
+std::set<std::string> uuids_of(const Node &node) {
+  std::set<std::string> uuids;
+  for (const NodeDevice &device : node.devices) uuids.insert(device.identity.uuid);
+  return uuids;
+}
+
+void check_gpus(const Options &options, Findings *findings) {
+  Node now;
+  const Error no_nvml = probe_devices(options.probe(), &now);
+  if (no_nvml) {
+    findings->fail(no_nvml);
+  } else {
+    findings->ok("NVML: answers, and shows " + std::to_string(now.devices.size()) + " GPUs");
+  }
+  for (const std::string &problem : now.problems) findings->warn("NVML: " + problem);
+
+  const std::string file = options.region_dir + "/node";
+  Node kept;
+  if (const Error error = read_node(file, Trust::root, &kept)) {
+    findings->fail(error);
+    return;
+  }
+  const auto unnumbered = std::count_if(kept.devices.begin(), kept.devices.end(),
+                                        [](const NodeDevice &device) { return device.gres_index < 0; });
+  if (!no_nvml && uuids_of(kept) != uuids_of(now)) {
+    findings->fail(file + ": lists other GPUs than NVML does; restart slurmd");
+  } else if (unnumbered > 0) {
+    findings->warn(file + ": " + std::to_string(unnumbered) + " GPUs are not in gres.conf; jobs cannot have them");
+  } else {
+    findings->ok(file + ": " + std::to_string(kept.devices.size()) + " GPUs, jobs without their limits " +
+                 (kept.fail_open ? "run (fail=open)" : "do not run (fail=closed)"));
+  }
+}
+
+void check_directory(const Options &options, Findings *findings) {
+  const char *path = options.region_dir.c_str();
+  struct stat status;
+  struct statfs filesystem;
+  if (lstat(path, &status) != 0 || statfs(path, &filesystem) != 0) {
+    findings->fail(options.region_dir + ": " + std::strerror(errno) +
+                   "; slurmd makes it when spank_vgpu.so is in plugstack.conf");
+    return;
+  }
+  char mode[16];
+  std::snprintf(mode, sizeof mode, "%04o", static_cast<unsigned>(status.st_mode & 07777));
+  const bool is_roots = S_ISDIR(status.st_mode) && status.st_uid == 0 && (status.st_mode & 07777) == 0755;
+  if (!is_roots) {
+    findings->fail(options.region_dir + ": must be a directory of root's with mode 0755, not uid " +
+                   std::to_string(status.st_uid) + "'s with mode " + mode + "; chown root and chmod 0755");
+  } else if (filesystem.f_type != TMPFS_MAGIC) {
+    findings->warn(options.region_dir + ": is not on a tmpfs; use etc/systemd/run-vgpu.mount, or region_size=64M");
+  } else {
+    const auto size = static_cast<std::uint64_t>(filesystem.f_blocks) * static_cast<std::uint64_t>(filesystem.f_bsize);
+    const auto left = static_cast<std::uint64_t>(filesystem.f_bavail) * static_cast<std::uint64_t>(filesystem.f_bsize);
+    const std::string room = format_bytes(left) + " of " + format_bytes(size) + " free";
+    if (left < size / 10) {
+      findings->warn(options.region_dir + ": nearly full, " + room + "; run vgpuctl gc");
+    } else {
+      findings->ok(options.region_dir + ": root's, mode 0755, tmpfs, " + room);
+    }
+  }
+}
+
+// The newest symbol version that it names; libraries name what they need in clear.
+std::pair<unsigned, unsigned> glibc_need(const std::string &content) {
+  std::pair<unsigned, unsigned> newest = {0, 0};
+  constexpr char kName[] = "GLIBC_";
+  for (std::size_t at = content.find(kName); at != content.npos; at = content.find(kName, at + 1)) {
+    unsigned major = 0;
+    unsigned minor = 0;
+    if (std::sscanf(content.c_str() + at, "GLIBC_%u.%u", &major, &minor) == 2) {
+      newest = std::max(newest, {major, minor});
+    }
+  }
+  return newest;
+}
+
+std::string version_in(const std::string &content) {
+  constexpr char kMark[] = "slurm-vgpu version ";
+  const std::size_t at = content.find(kMark);
+  return at == content.npos ? "" : content.c_str() + at + sizeof kMark - 1;
+}
+
+void check_version(const std::string &path, const std::string &content, Findings *findings) {
+  const std::string version = version_in(content);
+  if (version == VGPU_VERSION) {
+    findings->ok(path + ": version " + version);
+  } else {
+    findings->fail(path + ": version " + (version.empty() ? "unknown" : version) + ", but this is vgpuctl " +
+                   VGPU_VERSION + "; install the same version everywhere");
+  }
+}
+
+void check_library(const Options &options, Findings *findings) {
+  std::string path;
+  if (const Error error = run::find_library(options.library, &path)) {
+    findings->fail(error);
+    return;
+  }
+  struct stat status;
+  if (stat(path.c_str(), &status) != 0 || status.st_uid != 0 || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    findings->fail(path + ": must be root's, and writable by nobody else");
+  }
+  const std::string content = bytes_of_file(path);
+  check_version(path, content, findings);
+  const auto need = glibc_need(content);
+  unsigned major = 0;
+  unsigned minor = 0;
+  std::sscanf(gnu_get_libc_version(), "%u.%u", &major, &minor);
+  const std::string text = path + ": needs glibc " + std::to_string(need.first) + "." + std::to_string(need.second) +
+                           ", this node has " + gnu_get_libc_version();
+  if (need > std::pair(major, minor)) {
+    findings->fail(text + "; build it on an older system");
+  } else {
+    findings->ok(text);
+  }
+}
+
+void check_plugin(const Options &options, Findings *findings) {
+  const std::string content = bytes_of_file(options.plugin);
+  if (content.empty()) {
+    findings->warn(options.plugin + ": cannot be read; install it, or give --plugin=PATH");
+  } else {
+    check_version(options.plugin, content, findings);
+  }
+}
+
+void check_regions(const Options &options, Findings *findings) {
+  const NodeView view = look(options, Detail::liveness);
+  for (const Trouble &trouble : view.troubles) findings->fail(trouble.error);
+  unsigned stale = 0;
+  for (const RegionView &region : view.regions) {
+    if (region.state != State::stale) continue;
+    ++stale;
+    findings->stale("job " + region.job + " of " + region.user +
+                    ": all of its processes are dead; if it has ended, run vgpuctl gc");
+  }
+  if (stale == 0 && view.troubles.empty()) {
+    findings->ok(std::to_string(view.regions.size()) + " regions, none stale");
+  }
+}
+
+std::string environment_of(int pid, const std::string &name) {
+  const std::string environment = '\0' + read_proc(pid, "environ");
+  const std::size_t at = environment.find('\0' + name + '=');
+  return at == environment.npos ? "" : environment.c_str() + at + name.size() + 2;
+}
+
+void check_process(const Options &options, Findings *findings) {
+  const std::string who = "process " + std::to_string(options.pid) + " (" + process_name(options.pid) + ")";
+  const std::string maps = read_proc(options.pid, "maps");
+  if (maps.empty()) {
+    findings->fail("process " + std::to_string(options.pid) + ": there is none, or it is not yours to look at");
+    return;
+  }
+  if (maps.find("/libvgpu.so") == maps.npos) {
+    findings->fail(who + ": libvgpu.so is not loaded; is it statically linked, or was LD_PRELOAD cleared (" +
+                   (environment_of(options.pid, "LD_PRELOAD").empty() ? "it is empty" : "it is set") + ")?");
+    return;
+  }
+  findings->ok(who + ": libvgpu.so is loaded");
+  const NodeView view = look(options, Detail::liveness);
+  for (const RegionView &region : view.regions) {
+    if (region.snapshot && Books(*region.snapshot).counts(options.pid)) {
+      findings->ok(who + ": counted in job " + region.job);
+      return;
+    }
+  }
+  const std::string region = environment_of(options.pid, "VGPU_REGION");
+  findings->warn(who + ": in no region yet; it has not used a GPU" +
+                 (region.empty() ? ", and VGPU_REGION is not set" : " (VGPU_REGION=" + region + ")"));
+}
+
+}  // namespace
+
+int check(const Options &options) {
+  Findings findings;
+  check_driver(&findings);
+  check_gpus(options, &findings);
+  check_directory(options, &findings);
+  check_library(options, &findings);
+  check_plugin(options, &findings);
+  check_regions(options, &findings);
+  if (options.pid != 0) check_process(options, &findings);
+  return findings.show(wants_color(options.color));
+}
+
+}  // namespace vgpu::ctl

@@ -1,0 +1,207 @@
+// vgpuctl gc: what jobs have left that ended without their epilog.
+//
+// A region goes only if all of this is so: slurmctld answers and does not know the job; none of its processes lives; it is
+// older than the grace; and under the admission lock it is still the same directory and still nobody's. A job that has no
+// process (an idle salloc) is known to slurmctld and keeps its region. Whatever is in doubt stays.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <set>
+#include <sstream>
+
+#include "commands.h"
+#include "node/admission.h"
+#include "node/directory.h"
+#include "status.h"
+#include "table.h"
+#include "vgpu-run/private_region.h"
+#include "view.h"
+
+extern char **environ;
+
+namespace vgpu::ctl {
+
+namespace {
+
+struct Candidate {
+  std::string name;
+  std::string job;
+  dev_t device;
+  ino_t inode;
+};
+
+// A variable of the caller's that filters squeue's answer would make jobs look unknown.
+void forget_squeue_settings() {
+  std::vector<std::string> names;
+  for (char **entry = environ; *entry != nullptr; ++entry) {
+    if (std::strncmp(*entry, "SQUEUE_", 7) == 0 || std::strncmp(*entry, "SLURM_CLUSTERS=", 15) == 0) {
+      names.emplace_back(*entry, std::strcspn(*entry, "="));
+    }
+  }
+  for (const std::string &name : names) unsetenv(name.c_str());
+}
+
+Error ask_squeue(std::set<std::string> *jobs) {
+  forget_squeue_settings();
+  std::FILE *answer = popen("timeout -k 5 30 squeue --noheader --all --array --states=all --format=%A", "re");
+  if (answer == nullptr) return system_error("vgpu: cannot start squeue");
+  std::string text;
+  char buffer[4096];
+  for (std::size_t length; (length = std::fread(buffer, 1, sizeof buffer, answer)) > 0;) text.append(buffer, length);
+  const int status = pclose(answer);
+  if (status != 0) {
+    return make_error(Fault::system, "vgpu: squeue does not answer (status %d); nothing is removed",
+                      WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+  }
+  std::istringstream lines(text);
+  for (std::string word; lines >> word;) {
+    if (!is_job_id(word.c_str())) {
+      return make_error(Fault::foreign, "vgpu: squeue says '%.40s' where a job id should be; nothing is removed",
+                        word.c_str());
+    }
+    jobs->insert(word);
+  }
+  return {};
+}
+
+// Empty: it belongs to no job.
+std::string job_of(const std::string &name) {
+  constexpr char kGpus[] = ".gpus-";
+  const std::string job = name.rfind(kGpus, 0) == 0 ? name.substr(sizeof kGpus - 1) : name;
+  return is_job_id(job.c_str()) ? job : "";
+}
+
+class Collector {
+ public:
+  explicit Collector(const Options &options) : options_(options) {}
+
+  Error open_directory() {
+    directory_.reset(opendir(options_.region_dir.c_str()));
+    if (directory_ && access(options_.region_dir.c_str(), W_OK) == 0) return {};
+    return system_error("vgpu: cannot clean %s", options_.region_dir.c_str());
+  }
+
+  // What looks abandoned, before anybody is asked. Regions that live are swept on the way.
+  std::vector<Candidate> find() {
+    std::vector<Candidate> found;
+    while (const dirent *entry = readdir(directory_.get())) {
+      const std::string name = entry->d_name;
+      const std::string job = job_of(name);
+      if (job.empty() && !is_leftover(name.c_str())) continue;
+      struct stat status;
+      if (fstatat(fd(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) continue;
+      if (S_ISDIR(status.st_mode) && !job.empty() && has_life(name)) continue;
+      if (is_old(status, name)) found.push_back({name, job, status.st_dev, status.st_ino});
+    }
+    return found;
+  }
+
+  Error remove(const Candidate &candidate) {
+    struct stat status;
+    if (fstatat(fd(), candidate.name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0)
+      return {};                                                                           // its epilog came after all
+    if (status.st_dev != candidate.device || status.st_ino != candidate.inode) return {};  // of another job by now
+    if (S_ISDIR(status.st_mode) && !candidate.job.empty()) {
+      if (has_life(candidate.name)) return {};
+      if (Error error = Region::remove(options_.region_dir.c_str(), candidate.name.c_str())) return error;
+    } else {
+      remove_leftover(fd(), candidate.name.c_str());
+    }
+    print("removed " + options_.region_dir + "/" + candidate.name + '\n');
+    return {};
+  }
+
+ private:
+  int fd() const { return dirfd(directory_.get()); }
+  std::string path(const std::string &name) const { return options_.region_dir + "/" + name; }
+
+  // What cannot be read counts as alive if it may be a region: somebody has to look at it. Not if it is none.
+  bool has_life(const std::string &name) {
+    Snapshot region;
+    if (const Error error = Snapshot::read(path(name).c_str(), Trust::root_or_self, Detail::liveness, &region)) {
+      if (error.fault == Fault::not_found) return false;  // an `error` or `opted-out` in place of a region
+      std::fprintf(stderr, "%s\n", error.text);
+      return true;
+    }
+    unsigned dead = 0;
+    for (unsigned i = 0; i < region.ranks(); ++i) dead += is_ended(region.rank(i));
+    if (dead == region.ranks()) return false;
+    if (dead > 0) sweep(name, dead);
+    return true;
+  }
+
+  void sweep(const std::string &name, unsigned dead) {
+    if (options_.dry_run) return;
+    unsigned reclaimed = 0;
+    if (const Error error = sweep_region(path(name).c_str(), Trust::root_or_self, &reclaimed)) {
+      std::fprintf(stderr, "%s\n", error.text);
+    } else if (reclaimed > 0) {
+      print("job " + name + ": gave back what " + std::to_string(reclaimed) + " of " + std::to_string(dead) +
+            " dead processes held\n");
+    }
+  }
+
+  // A region's own birth; of all else, its last change.
+  bool is_old(const struct stat &status, const std::string &name) const {
+    auto since = static_cast<std::uint64_t>(status.st_mtime);
+    Snapshot region;
+    if (S_ISDIR(status.st_mode) && !Snapshot::read(path(name).c_str(), Trust::root_or_self, Detail::memory, &region)) {
+      since = std::max(since, region.created());
+    }
+    const auto now = static_cast<std::uint64_t>(std::time(nullptr));
+    return since + options_.grace_s <= now;
+  }
+
+  const Options &options_;
+  ScopedDirectory directory_;
+};
+
+Error collect(const Options &options, unsigned *found) {
+  Collector collector(options);
+  if (Error error = collector.open_directory()) return error;
+  std::vector<Candidate> candidates = collector.find();
+  const bool has_job = std::any_of(candidates.begin(), candidates.end(), [](const auto &c) { return !c.job.empty(); });
+  if (has_job) {
+    std::set<std::string> known;
+    if (Error error = ask_squeue(&known)) return error;
+    std::erase_if(candidates, [&](const Candidate &candidate) { return known.contains(candidate.job); });
+  }
+  *found = static_cast<unsigned>(candidates.size());
+  if (options.dry_run) {
+    for (const Candidate &candidate : candidates) print("stale " + options.region_dir + "/" + candidate.name + '\n');
+    return {};
+  }
+  if (candidates.empty()) return {};
+  AdmissionLock lock;
+  if (Error error = AdmissionLock::acquire(options.region_dir, &lock)) return error;
+  for (const Candidate &candidate : candidates) {
+    if (Error error = collector.remove(candidate)) return error;
+  }
+  return {};
+}
+
+// What a vgpu-run of the caller's that was killed has left.
+void sweep_own() {
+  const std::string runtime = run::runtime_directory(std::getenv("XDG_RUNTIME_DIR"));
+  if (access((runtime + "/vgpu-" + std::to_string(geteuid())).c_str(), F_OK) != 0) return;
+  run::PrivateRegion parent;
+  if (const Error error = parent.open_parent(runtime)) std::fprintf(stderr, "%s\n", error.text);
+}
+
+}  // namespace
+
+int gc(const Options &options) {
+  if (!options.dry_run) sweep_own();
+  unsigned found = 0;
+  const Error error = collect(options, &found);
+  if (error) return complain(error);
+  return options.dry_run && found > 0 ? kStale : kOk;
+}
+
+}  // namespace vgpu::ctl

@@ -1,0 +1,111 @@
+#include "json.h"
+
+#include <nlohmann/json.hpp>
+
+namespace vgpu::ctl {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <typename T>
+Json known(const std::optional<T> &value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json text_or_null(const std::string &text) { return text.empty() ? Json(nullptr) : Json(text); }
+
+Json device_json(const DeviceView &device) {
+  return {
+      {"gpu", device.gpu},
+      {"uuid", device.uuid},
+      {"pci_bus_id", text_or_null(device.pci)},
+      {"numa_node", device.numa_node < 0 ? Json(nullptr) : Json(device.numa_node)},
+      {"cpus", text_or_null(device.cpus)},
+      {"device_memory_bytes", device.device_bytes == 0 ? Json(nullptr) : Json(device.device_bytes)},
+      {"memory_limit_bytes", device.limit},
+      {"memory_used_bytes", known(device.used)},
+      {"memory_peak_bytes", known(device.peak)},
+      {"sm_limit_percent", device.sm_percent},
+      {"sm_used_ratio", known(device.sm_used)},
+      {"processes", known(device.processes)},
+      {"refused", known(device.refused)},
+      {"launches", known(device.launches)},
+      {"throttled_seconds", known(device.throttled_s)},
+      {"state", name_of(device.state)},
+  };
+}
+
+Json region_json(const RegionView &region) {
+  Json devices = Json::array();
+  for (const DeviceView &device : region.devices) devices.push_back(device_json(device));
+  return {
+      {"job", region.job},
+      {"slurm", !region.is_private},
+      {"user", region.user},
+      {"uid", region.uid},
+      {"created", region.created == 0 ? Json(nullptr) : Json(region.created)},
+      {"launches_hooked", region.launch_hooks},
+      {"state", name_of(region.state)},
+      {"devices", std::move(devices)},
+  };
+}
+
+Json memory_json(const RegionView &region, unsigned rank, unsigned dev) {
+  constexpr const char *kKindNames[kKinds] = {"context", "module", "data", "other"};
+  Json memory = {{"gpu", region.devices[dev].gpu}};
+  for (unsigned kind = 0; kind < kKinds; ++kind) {
+    memory[std::string(kKindNames[kind]) + "_bytes"] =
+        region.devices[dev].ranks_add_up ? Json(region.snapshot->memory(rank, dev, static_cast<Kind>(kind))) : Json();
+  }
+  return memory;
+}
+
+Json rank_json(const RegionView &region, unsigned index) {
+  const RankSnapshot &rank = region.snapshot->rank(index);
+  Json memory = Json::array();
+  for (unsigned dev = 0; dev < region.devices.size(); ++dev) memory.push_back(memory_json(region, index, dev));
+  const auto info = [&](std::uint64_t InfoValues::*field) {
+    return rank.info_valid ? Json(rank.info.*field) : Json(nullptr);
+  };
+  const bool hooked = region.launch_hooks && rank.info_valid;
+  return {
+      {"slot", rank.slot},
+      {"pid", rank.owner.pid},
+      {"host_pid", rank.info_valid && rank.info.host_pid != 0 ? Json(rank.info.host_pid) : Json(nullptr)},
+      {"alive", !is_ended(rank)},
+      {"refused", info(&InfoValues::refused)},
+      {"peak_bytes", rank.info_valid ? Json(bytes_of(rank.info.peak_units & kMaxUnits)) : Json(nullptr)},
+      {"launches", hooked ? Json(rank.info.launches) : Json(nullptr)},
+      {"throttled_seconds", hooked ? Json(static_cast<double>(rank.info.throttled_ns) / 1e9) : Json(nullptr)},
+      {"memory", std::move(memory)},
+  };
+}
+
+// Whatever is not UTF-8 in a name becomes U+FFFD: the output is always JSON.
+std::string text_of(const Json &json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n'; }
+
+}  // namespace
+
+std::string list_json(const NodeView &view) {
+  Json regions = Json::array();
+  for (const RegionView &region : view.regions) regions.push_back(region_json(region));
+  Json troubles = Json::array();
+  for (const Trouble &trouble : view.troubles) {
+    troubles.push_back({{"job", trouble.job}, {"error", trouble.error.text}});
+  }
+  return text_of(
+      {{"version", 1}, {"hostname", view.host}, {"regions", std::move(regions)}, {"unreadable", std::move(troubles)}});
+}
+
+std::string show_json(const std::string &host, const RegionView &region) {
+  Json shown = region_json(region);
+  shown["ranks"] = nullptr;
+  if (region.snapshot) {
+    shown["ranks"] = Json::array();
+    for (unsigned i = 0; i < region.snapshot->ranks(); ++i) shown["ranks"].push_back(rank_json(region, i));
+  }
+  return text_of({{"version", 1}, {"hostname", host}, {"region", std::move(shown)}});
+}
+
+}  // namespace vgpu::ctl

@@ -1,0 +1,257 @@
+#include "options.h"
+
+#include <CLI/CLI.hpp>
+#include <cstring>
+#include <iostream>
+#include <set>
+
+#include "commands.h"
+#include "node/record.h"
+#include "status.h"
+#include "vgpu-run/install.h"
+
+namespace vgpu::ctl {
+
+namespace {
+
+constexpr char kFooter[] =
+    "vgpuctl without a command lists. `vgpuctl COMMAND --help` tells more.\n"
+    "\n"
+    "Exit status: 0, 1 what was asked for makes no sense, is not allowed or does not\n"
+    "work, 2 no such job here, 3 a region is damaged or of another version, 4 something\n"
+    "is stale (check, gc --dry-run), 5 somebody holds uncounted memory (audit).";
+
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App *app, std::string name) const override {
+    if (app->get_parent() == nullptr) return "usage: vgpuctl [COMMAND] [OPTION...]\n";
+    const bool needs_job = app->get_option_no_throw("JOB") != nullptr;
+    return "usage: vgpuctl " + name.substr(name.rfind(' ') + 1) + (needs_job ? " JOB" : "") + " [OPTION...]\n";
+  }
+};
+
+// Collects what is typed before it is understood.
+struct Words {
+  std::string memory;
+  std::string sm;
+};
+
+class Parser {
+ public:
+  explicit Parser(Options *options)
+      : options_(*options), app_("Looks at the GPU limits of the jobs on this node.", "vgpuctl") {
+    app_.formatter(std::make_shared<HelpFormatter>());
+    app_.get_formatter()->column_width(30);
+    app_.set_help_flag("-h,--help", "this text");
+    app_.set_version_flag("--version", "vgpuctl (slurm-vgpu) " VGPU_VERSION, "which version this is");
+    app_.require_subcommand(1);
+    app_.fallthrough();
+    app_.footer(kFooter);
+    app_.add_option("--region-dir", options_.region_dir, "where the regions are (/run/vgpu)")
+        ->type_name("DIR")
+        ->envname("VGPU_REGION_DIR");
+    app_.add_option("--nvml-library", options_.nvml, "NVML, if it is not libnvidia-ml.so.1")->type_name("PATH");
+    add_list();
+    add_show();
+    add_top();
+    add_report();
+    add_metrics();
+    add_gc();
+    add_set();
+    add_check();
+    add_topo();
+    add_audit();
+  }
+
+  void parse(std::vector<std::string> words) {
+    std::reverse(words.begin(), words.end());  // as CLI11 wants it
+    app_.parse(std::move(words));
+  }
+  Error understand() {
+    if (!words_.memory.empty()) {
+      if (Error error = parse_memory_list("--gpu-mem", words_.memory, &options_.memory.emplace())) return error;
+    }
+    if (!words_.sm.empty()) return parse_sm("--gpu-sm", words_.sm, &options_.sm_percent.emplace());
+    return {};
+  }
+  CLI::App &app() { return app_; }
+  bool knows(const std::string &word) { return commands_.contains(word); }
+
+ private:
+  CLI::App *add(const char *name, const char *help, Command command) {
+    CLI::App *sub = app_.add_subcommand(name, help);
+    commands_.insert(name);
+    sub->footer("");
+    sub->formatter(app_.get_formatter());
+    sub->set_help_flag("-h,--help", "this text");
+    sub->callback([this, command] { options_.command = command; });
+    return sub;
+  }
+  void add_job(CLI::App *sub) {
+    sub->add_option("JOB", options_.job, "a job id; of a vgpu-run, its PID")->type_name("")->required();
+  }
+  void add_filters(CLI::App *sub) {
+    sub->add_option("-j,--jobs", options_.jobs, "only these jobs")->type_name("JOB,...")->delimiter(',');
+    sub->add_option("-u,--user", options_.users, "only jobs of these users")->type_name("USER,...")->delimiter(',');
+    sub->add_option("-i,--gpu", options_.gpus, "only these GPUs: number, UUID or PCI bus id")
+        ->type_name("GPU,...")
+        ->delimiter(',');
+  }
+  void add_json(CLI::App *sub) { sub->add_flag("--json", options_.json, "JSON; see docs/vgpuctl.schema.json"); }
+  void add_bytes(CLI::App *sub) { sub->add_flag("--bytes", options_.bytes, "sizes in bytes"); }
+  void add_color(CLI::App *sub) { sub->add_flag("!--no-color", options_.color, "no colours"); }
+
+  void add_list() {
+    CLI::App *sub = add("list", "one row for each job and GPU", list);
+    add_filters(sub);
+    sub->add_option("-o,--format", options_.columns, "which columns")->type_name("COLUMN,...");
+    sub->add_flag("!-n,!--noheader", options_.header, "no header");
+    sub->add_flag("-P,--parsable", options_.parsable, "a | between columns");
+    add_json(sub);
+    add_bytes(sub);
+    sub->add_flag("--sm", ask_for_sm_, "also ask NVML for SM-USED");
+    sub->add_option("--watch", options_.every_s, "again every SEC seconds (2)")
+        ->type_name("SEC")
+        ->expected(0, 1)
+        ->default_str("2")
+        ->check(CLI::Range(0.1, 86400.0).description(""));
+    add_color(sub);
+    sub->callback([this] {
+      options_.command = list;
+      options_.ask_nvml = ask_for_sm_;
+    });
+  }
+  void add_show() {
+    CLI::App *sub = add("show", "one job: limits, devices and every rank", show);
+    add_job(sub);
+    add_json(sub);
+    add_bytes(sub);
+    add_color(sub);
+  }
+  void add_top() {
+    CLI::App *sub = add("top", "a live view; q quits", top);
+    add_filters(sub);
+    options_.every_s = 0;
+    sub->add_option("-d,--delay", delay_s_, "seconds between two looks (1)")
+        ->type_name("SEC")
+        ->check(CLI::Range(0.1, 3600.0).description(""));
+    sub->add_flag("!--no-sm", options_.ask_nvml, "do not ask NVML for the use of the SMs");
+    add_color(sub);
+    sub->callback([this] {
+      options_.command = top;
+      options_.every_s = delay_s_;
+    });
+  }
+  void add_report() {
+    CLI::App *sub = add("report", "a job that has ended", report);
+    add_job(sub);
+    sub->add_option("--record", options_.record, "where the epilog keeps ended jobs")->type_name("FILE");
+    add_json(sub);
+  }
+  void add_metrics() {
+    CLI::App *sub = add("metrics", "for Prometheus", metrics);
+    sub->add_option("-o,--output", options_.output, "a file to replace, in place of standard output")
+        ->type_name("FILE");
+    sub->add_option("--job-files", options_.job_files, "also dcgm-exporter's files: the jobs of each GPU")
+        ->type_name("DIR");
+    sub->add_flag("!--no-sm", options_.ask_nvml, "do not ask NVML for the use of the SMs");
+  }
+  void add_gc() {
+    CLI::App *sub = add("gc", "remove what ended jobs have left", gc);
+    sub->add_flag("--dry-run", options_.dry_run, "only say what would go; status 4 if there is something");
+    sub->add_option("--older-than", options_.grace_s, "nothing younger than that: 90s, 10m, 2h, 1d (10m)")
+        ->type_name("TIME")
+        ->transform(
+            CLI::AsNumberWithUnit(std::map<std::string, std::uint64_t>{{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}},
+                                  CLI::AsNumberWithUnit::CASE_SENSITIVE, "")
+                .description(""));
+  }
+  void add_set() {
+    CLI::App *sub = add("set", "change the limits of a running job; for root", set);
+    add_job(sub);
+    sub->add_option("--gpu-mem", words_.memory, "like 12G or 50%; a list has a value for each GPU")->type_name("SIZE");
+    sub->add_option("--gpu-sm", words_.sm, "1 to 100")->type_name("PERCENT");
+    sub->add_option("-i,--gpu", options_.gpus, "only on these GPUs")->type_name("GPU,...")->delimiter(',');
+    sub->add_flag("--force", options_.force, "also more than the GPU has room for beside other jobs");
+  }
+  void add_check() {
+    CLI::App *sub = add("check", "is this node as it should be", check);
+    sub->add_option("--pid", options_.pid, "also: does this process keep to its limits")
+        ->type_name("PID")
+        ->check(CLI::PositiveNumber.description(""));
+    sub->add_option("--library", options_.library, "the libvgpu.so to look at")->type_name("PATH");
+    sub->add_option("--plugin", options_.plugin, "the spank_vgpu.so to look at")->type_name("PATH");
+    add_color(sub);
+  }
+  void add_topo() {
+    CLI::App *sub = add("topo", "GPUs, NUMA nodes, cores, and the jobs on them", topo);
+    sub->add_flag("--svg", options_.svg, "as a drawing");
+    sub->add_option("--hwloc-xml", options_.hwloc_xml, "a topology saved by lstopo")->type_name("FILE");
+  }
+  void add_audit() {
+    CLI::App *sub = add("audit", "what NVML says, beside what the regions say", audit);
+    sub->add_flag("!-n,!--noheader", options_.header, "no header");
+    sub->add_flag("-P,--parsable", options_.parsable, "a | between columns");
+    add_bytes(sub);
+    add_color(sub);
+  }
+
+  Options &options_;
+  CLI::App app_;
+  Words words_;
+  std::set<std::string> commands_;
+  bool ask_for_sm_ = false;
+  double delay_s_ = 1;
+};
+
+// The first word that is no option decides. Without one it is a list.
+std::vector<std::string> with_command(int argc, char **argv, Parser *parser) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  const auto is_about_us = [](const std::string &word) {
+    return word == "-h" || word == "--help" || word == "--version";
+  };
+  if (!words.empty() && is_about_us(words[0])) return words;
+  const bool has_command =
+      std::any_of(words.begin(), words.end(), [&](const std::string &word) { return parser->knows(word); });
+  if (!has_command && (words.empty() || words[0].rfind('-', 0) == 0)) words.insert(words.begin(), "list");
+  return words;
+}
+
+int complain_about_usage(const std::string &sentence) {
+  std::cerr << "vgpuctl: " << sentence << "; see vgpuctl --help\n";
+  return kRefused;
+}
+
+}  // namespace
+
+ProbeOptions Options::probe() const {
+  constexpr unsigned kDeadline_ms = 5'000;
+  return {run::find_probe(), nvml, hwloc_xml, kDeadline_ms};
+}
+
+std::optional<Options> parse_options(int argc, char **argv, int *status) {
+  Options options;
+  options.region_dir = "/run/vgpu";
+  options.record = kRecordFile;
+  options.plugin = VGPU_PLUGIN;
+  options.grace_s = 600;
+  Parser parser(&options);
+  try {
+    parser.parse(with_command(argc, argv, &parser));
+  } catch (const CLI::Success &asked) {  // --help, --version
+    parser.app().exit(asked);
+    *status = kOk;
+    return {};
+  } catch (const CLI::ParseError &mistake) {
+    *status = complain_about_usage(mistake.what());
+    return {};
+  }
+  if (const Error error = parser.understand()) {
+    std::cerr << error.text << '\n';
+    *status = kRefused;
+    return {};
+  }
+  return options;
+}
+
+}  // namespace vgpu::ctl

@@ -1,0 +1,131 @@
+// vgpuctl set: new limits for a job that runs. When it returns, they hold.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <vector>
+
+#include "columns.h"
+#include "commands.h"
+#include "node/admission.h"
+#include "node/values.h"
+#include "status.h"
+
+namespace vgpu::ctl {
+
+namespace {
+
+struct Change {
+  std::size_t place;  // in the region
+  LimitChange limits;
+};
+
+Error plan(const Options &options, const RegionView &region, std::vector<Change> *changes) {
+  const auto ndev = static_cast<unsigned>(region.devices.size());
+  const auto is_chosen = [&](const DeviceView &device) {
+    const auto names = {device.gpu, device.uuid, device.pci};
+    return options.gpus.empty() || std::find_first_of(options.gpus.begin(), options.gpus.end(), names.begin(),
+                                                      names.end()) != options.gpus.end();
+  };
+  const auto chosen = static_cast<unsigned>(std::count_if(region.devices.begin(), region.devices.end(), is_chosen));
+  if (chosen == 0) {
+    return make_error(Fault::invalid, "vgpu: job %s has no such GPU; see vgpuctl show %s", region.job.c_str(),
+                      region.job.c_str());
+  }
+  if (options.memory) {
+    if (Error error = options.memory->check_gpus("--gpu-mem", chosen)) return error;
+  }
+  unsigned index = 0;
+  for (unsigned dev = 0; dev < ndev; ++dev) {
+    const DeviceView &device = region.devices[dev];
+    if (!is_chosen(device)) continue;
+    Change change = {dev, {}};
+    change.limits.dev = dev;
+    if (options.memory) {
+      if (Error error = options.memory->resolve("--gpu-mem", index, device.device_bytes, &change.limits.memory_limit)) {
+        return error;
+      }
+      if (device.device_bytes != 0 && change.limits.memory_limit > device.device_bytes) {
+        return make_error(Fault::invalid, "vgpu: --gpu-mem=%s: GPU %s has no more than %s",
+                          format_bytes(change.limits.memory_limit).c_str(), device.gpu.c_str(),
+                          format_bytes(device.device_bytes).c_str());
+      }
+    }
+    if (options.sm_percent) change.limits.sm_percent = *options.sm_percent;
+    changes->push_back(change);
+    ++index;
+  }
+  return {};
+}
+
+// Only what grows has to fit beside the others.
+Error check_room(const Options &options, const RegionView &region, const std::vector<Change> &changes) {
+  if (options.force || region.is_private) return {};
+  std::vector<DeviceSpec> larger;
+  for (const Change &change : changes) {
+    const DeviceView &device = region.devices[change.place];
+    if (change.limits.memory_limit == LimitChange::kKeepMemory || change.limits.memory_limit <= device.limit) continue;
+    if (device.device_bytes == 0) continue;
+    DeviceSpec spec;
+    spec.identity = region.snapshot->device(change.limits.dev).identity;
+    spec.memory_limit = change.limits.memory_limit;
+    larger.push_back(spec);
+  }
+  if (larger.empty()) return {};
+  constexpr std::uint64_t kNoOvercommit = 100;
+  Error error = admit(options.region_dir, kNoOvercommit, region.job, larger);
+  if (error.fault == Fault::invalid) {
+    std::fprintf(stderr, "vgpu: where the site overcommits its GPUs, --force sets it all the same\n");
+  }
+  return error;
+}
+
+Error change_all(const RegionView &region, const std::vector<Change> &changes) {
+  for (const Change &change : changes) {
+    if (Error error = change_limits(region.path.c_str(), Trust::root_or_self, change.limits)) return error;
+  }
+  return {};
+}
+
+Error set_limits(const Options &options, RegionView *region) {
+  if (!options.memory && !options.sm_percent) {
+    return make_error(Fault::invalid, "vgpuctl: set what? give --gpu-mem=SIZE or --gpu-sm=PERCENT");
+  }
+  // Whoever raises a limit takes part in admission; a user's own region is nobody else's business.
+  if (Error error = look_at_job(options, Detail::memory, region)) return error;
+  AdmissionLock lock;
+  if (!region->is_private) {
+    if (geteuid() != 0) {
+      return make_error(Fault::invalid, "vgpu: only root can change the limits of job %s", region->job.c_str());
+    }
+    if (Error error = AdmissionLock::acquire(options.region_dir, &lock)) return error;
+    // Somebody may have changed them while we waited.
+    if (Error error = look_at_job(options, Detail::memory, region)) return error;
+  }
+  std::vector<Change> changes;
+  if (Error error = plan(options, *region, &changes)) return error;
+  if (Error error = check_room(options, *region, changes)) return error;
+  return change_all(*region, changes);
+}
+
+}  // namespace
+
+int set(const Options &options) {
+  RegionView region;
+  if (const Error error = set_limits(options, &region)) return complain(error);
+  if (const Error error = look_at_job(options, Detail::memory, &region)) return complain(error);
+  for (const DeviceView &device : region.devices) {
+    std::string line = "job " + region.job + ", GPU " + device.gpu + ": " + format_bytes(device.limit) +
+                       " of memory, " + std::to_string(device.sm_percent) + "% of the SMs\n";
+    if (!print(line)) return kRefused;
+    if (device.used && *device.used > device.limit) {
+      std::fprintf(
+          stderr,
+          "vgpu: job %s uses %s of GPU %s now: it keeps them, and gets nothing more until it has freed enough\n",
+          region.job.c_str(), format_bytes(*device.used).c_str(), device.gpu.c_str());
+    }
+  }
+  return kOk;
+}
+
+}  // namespace vgpu::ctl

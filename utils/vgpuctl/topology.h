@@ -1,0 +1,33 @@
+// This node's GPUs where they sit, and the jobs on them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "node/node.h"
+#include "node/probe/locality.h"
+#include "view.h"
+
+namespace vgpu::ctl {
+
+struct Tenant {
+  std::string job;
+  std::string user;
+  std::uint64_t limit = 0;
+  std::optional<std::uint64_t> used;
+};
+
+struct GpuSeat {
+  std::string number;
+  NodeDevice device;
+  std::vector<Tenant> tenants;
+};
+
+struct NumaSeat {
+  NumaNode node;  // -1: nobody knows where these GPUs are
+  std::vector<GpuSeat> gpus;
+};
+
+std::string topology_svg(const std::string &host, const std::vector<NumaSeat> &seats);
+
+}  // namespace vgpu::ctl

@@ -1,0 +1,296 @@
+#include "view.h"
+
+#include <pwd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+#include "node/directory.h"
+#include "node/node.h"
+#include "node/promises.h"
+#include "status.h"
+#include "vgpu-run/private_region.h"
+
+namespace vgpu::ctl {
+
+namespace {
+
+constexpr double kAtLimit = 0.95;
+
+// Files of root's, but a terminal is easily upset.
+template <std::size_t Size>
+std::string printable(const char (&field)[Size]) {
+  std::string text(field, strnlen(field, Size));
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c < '!' || c > '~'; }, '?');
+  return text;
+}
+
+struct Place {
+  std::string directory;
+  bool is_private;
+};
+
+std::vector<Place> places(const Options &options) {
+  std::vector<Place> found = {{options.region_dir, false}};
+  const std::string runtime = run::runtime_directory(std::getenv("XDG_RUNTIME_DIR"));
+  found.push_back({runtime + "/vgpu-" + std::to_string(geteuid()), true});
+  return found;
+}
+
+// By number where both are numbers.
+bool comes_before(const std::string &left, const std::string &right) {
+  const bool numbers = is_job_id(left.c_str()) && is_job_id(right.c_str());
+  if (numbers && left.size() != right.size()) return left.size() < right.size();
+  return left < right;
+}
+
+std::vector<std::string> names_in(const Place &place) {
+  std::vector<std::string> names;
+  const ScopedDirectory directory(opendir(place.directory.c_str()));
+  while (const dirent *entry = directory ? readdir(directory.get()) : nullptr) {
+    if (entry->d_name[0] == '.') continue;
+    if (place.is_private ? run::is_region_name(entry->d_name) : is_job_id(entry->d_name)) {
+      names.emplace_back(entry->d_name);
+    }
+  }
+  std::sort(names.begin(), names.end(), comes_before);
+  return names;
+}
+
+// What Slurm calls the GPUs.
+std::map<std::string, std::string> gpu_numbers(const Options &options) {
+  std::map<std::string, std::string> numbers;
+  Node node;
+  if (read_node(options.region_dir + "/node", Trust::root_or_self, &node)) return numbers;
+  for (const NodeDevice &device : node.devices) {
+    if (device.gres_index >= 0) numbers[device.identity.uuid] = std::to_string(device.gres_index);
+  }
+  return numbers;
+}
+
+State state_of(const DeviceView &device, const Snapshot &region) {
+  unsigned living = 0;
+  for (unsigned i = 0; i < region.ranks(); ++i) living += !is_ended(region.rank(i));
+  if (living == 0) return region.ranks() > 0 ? State::stale : State::idle;
+  return device.memory_ratio() >= kAtLimit ? State::at_limit : State::ok;
+}
+
+unsigned processes_on(const Snapshot &region, unsigned dev) {
+  unsigned count = 0;
+  for (unsigned i = 0; i < region.ranks(); ++i) {
+    if (is_ended(region.rank(i))) continue;
+    bool holds = false;
+    for (unsigned kind = 0; kind < kKinds; ++kind) holds |= region.memory(i, dev, static_cast<Kind>(kind)) != 0;
+    count += holds;
+  }
+  return count;
+}
+
+void add_use(const Snapshot &region, unsigned dev, DeviceView *view) {
+  const DeviceSnapshot &device = region.device(dev);
+  view->used = device.memory_used;
+  view->peak = device.memory_peak;
+  view->refused = device.refused;
+  view->processes = processes_on(region, dev);
+  view->ranks_add_up = device.ranks_add_up;
+  if (region.job().launch_hooks != 0) {
+    view->launches = device.launches;
+    view->throttled_s = static_cast<double>(device.throttled_ns) / 1e9;
+  }
+  view->state = state_of(*view, region);
+}
+
+DeviceView describe_device(const DeviceSpec &spec, unsigned dev, const std::map<std::string, std::string> &numbers) {
+  DeviceView view;
+  view.uuid = printable(spec.identity.uuid);
+  const auto number = numbers.find(view.uuid);
+  view.gpu = number != numbers.end() ? number->second : std::to_string(dev);
+  view.pci = printable(spec.identity.pci_bus_id);
+  view.numa_node = spec.identity.numa_node;
+  view.cpus = printable(spec.identity.cpuset);
+  view.device_bytes = spec.identity.memory_bytes;
+  view.limit = std::max<std::uint64_t>(spec.memory_limit, 1);  // nothing is ever divided by zero
+  view.sm_percent = spec.sm_percent;
+  return view;
+}
+
+class Reader {
+ public:
+  Reader(const Options &options, Detail detail) : detail_(detail), numbers_(gpu_numbers(options)) {}
+
+  Error read(const Place &place, const std::string &name, RegionView *region) {
+    RegionView found;
+    found.job = name;
+    found.path = place.directory + "/" + name;
+    found.is_private = place.is_private;
+    found.snapshot = std::make_unique<Snapshot>();
+    const Error error = Snapshot::read(found.path.c_str(), Trust::root_or_self, detail_, found.snapshot.get(), &self_);
+    if (error && (error.fault != Fault::system || geteuid() == 0)) return error;
+    if (error) {
+      found.snapshot.reset();
+      Promise promise;
+      if (Error worse = read_promise(place.directory, name, Trust::root_or_self, &promise)) return worse;
+      if (promise.job.uid == geteuid()) return error;
+      describe(promise.job, promise.devices, &found);
+    } else {
+      const Snapshot &snapshot = *found.snapshot;
+      std::vector<DeviceSpec> devices;
+      for (unsigned dev = 0; dev < snapshot.ndev(); ++dev) {
+        const DeviceSnapshot &device = snapshot.device(dev);
+        devices.push_back({device.identity, device.memory_limit, device.sm_percent});
+      }
+      describe(snapshot.job(), devices, &found);
+      found.created = snapshot.created();
+      for (unsigned dev = 0; dev < snapshot.ndev(); ++dev) add_use(snapshot, dev, &found.devices[dev]);
+      found.state = worst(found.devices);
+    }
+    *region = std::move(found);
+    return {};
+  }
+
+ private:
+  void describe(const JobIdentity &job, const std::vector<DeviceSpec> &devices, RegionView *region) {
+    region->uid = job.uid;
+    region->user = name_of(job.uid);
+    region->launch_hooks = job.launch_hooks != 0;
+    for (unsigned dev = 0; dev < devices.size(); ++dev) {
+      region->devices.push_back(describe_device(devices[dev], dev, numbers_));
+    }
+  }
+
+  static State worst(const std::vector<DeviceView> &devices) {
+    for (const State state : {State::stale, State::at_limit, State::idle}) {
+      for (const DeviceView &device : devices) {
+        if (device.state == state) return state;
+      }
+    }
+    return State::ok;
+  }
+
+  // Every answer of the name service is asked for once.
+  std::string name_of(uid_t uid) {
+    std::string &name = users_[uid];
+    if (name.empty()) name = user_name(uid);
+    return name;
+  }
+
+  Detail detail_;
+  SelfIdentity self_ = identify_self();
+  std::map<std::string, std::string> numbers_;
+  std::map<uid_t, std::string> users_;
+};
+
+bool is_wanted(const std::vector<std::string> &wanted, std::initializer_list<std::string> names) {
+  if (wanted.empty()) return true;
+  return std::any_of(names.begin(), names.end(), [&](const std::string &name) {
+    return std::find(wanted.begin(), wanted.end(), name) != wanted.end();
+  });
+}
+
+// PID alone will do for a vgpu-run.
+bool is_called(const Place &place, const std::string &name, const std::string &job) {
+  return name == job || (place.is_private && name.rfind(job + "-", 0) == 0);
+}
+
+}  // namespace
+
+const char *name_of(State state) {
+  switch (state) {
+    case State::ok:
+      return "ok";
+    case State::at_limit:
+      return "at-limit";
+    case State::idle:
+      return "idle";
+    case State::stale:
+      return "stale";
+    case State::hidden:
+      break;
+  }
+  return "hidden";
+}
+
+bool is_ended(const RankSnapshot &rank) { return rank.verdict != Verdict::alive; }
+
+std::string user_name(uid_t uid) {
+  const passwd *user = getpwuid(uid);
+  return user != nullptr ? user->pw_name : std::to_string(uid);
+}
+
+std::string host_name() {
+  if (const char *name = std::getenv("SLURMD_NODENAME")) return name;
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  return std::string(host).substr(0, std::string(host).find('.'));
+}
+
+NodeView look(const Options &options, Detail detail, Ranks ranks) {
+  NodeView view;
+  view.host = host_name();
+  Reader reader(options, detail);
+  for (const Place &place : places(options)) {
+    for (const std::string &name : names_in(place)) {
+      const bool is_asked_for =
+          options.jobs.empty() || std::any_of(options.jobs.begin(), options.jobs.end(),
+                                              [&](const std::string &job) { return is_called(place, name, job); });
+      if (!is_asked_for) continue;
+      RegionView region;
+      if (const Error error = reader.read(place, name, &region)) {
+        // Gone since we looked, or never a region: why there is none is for the job's own steps to say.
+        if (error.fault != Fault::not_found) view.troubles.push_back({name, error});
+        continue;
+      }
+      if (ranks == Ranks::forget) region.snapshot.reset();
+      if (!is_wanted(options.users, {region.user, std::to_string(region.uid)})) continue;
+      std::erase_if(region.devices, [&](const DeviceView &device) {
+        return !is_wanted(options.gpus, {device.gpu, device.uuid, device.pci});
+      });
+      if (!region.devices.empty()) view.regions.push_back(std::move(region));
+    }
+  }
+  return view;
+}
+
+Error look_at_job(const Options &options, Detail detail, RegionView *region) {
+  Reader reader(options, detail);
+  for (const Place &place : places(options)) {
+    for (const std::string &name : names_in(place)) {
+      if (!is_called(place, name, options.job)) continue;
+      const Error error = reader.read(place, name, region);
+      if (error.fault != Fault::not_found) return error;
+    }
+  }
+  return make_error(Fault::not_found, "vgpu: job %s has no region on this node", options.job.c_str());
+}
+
+int complain(const Error &error) {
+  std::fprintf(stderr, "%s\n", error.text);
+  switch (error.fault) {
+    case Fault::not_found:
+      return kNoJob;
+    case Fault::foreign:
+    case Fault::older:
+    case Fault::newer:
+    case Fault::truncated:
+    case Fault::corrupt:
+    case Fault::symlink:
+    case Fault::wrong_owner:
+    case Fault::writable:
+      return kCorrupt;
+    default:
+      return kRefused;
+  }
+}
+
+int complain_about(const std::vector<Trouble> &troubles) {
+  int status = kOk;
+  for (const Trouble &trouble : troubles) status = std::max(status, complain(trouble.error));
+  return status;
+}
+
+}  // namespace vgpu::ctl
