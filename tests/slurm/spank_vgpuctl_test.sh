@@ -78,7 +78,7 @@ test_check() {
     --library "$build/libvgpu/libvgpu.so"
   output_has "/run/vgpu: root's, mode 0755, tmpfs"
   output_has "spank_vgpu.so: version "
-  output_has "regions, none stale"
+  output_has "regions: 0, none stale"
 }
 
 start_lab

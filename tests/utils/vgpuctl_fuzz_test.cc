@@ -87,7 +87,7 @@ TEST_F(VgpuctlFuzz, SurvivesNoise) {
   const auto below = [&](std::size_t limit) {
     return std::uniform_int_distribution<std::size_t>(0, limit - 1)(random);
   };
-  const double end = now_ms() + 1000 * std::min(stress_seconds(), 20.0);
+  const double end = now_ms() + 1000 * std::min(stress_seconds(), 10.0);
   unsigned rounds = 0;
   for (; now_ms() < end && !HasFailure(); ++rounds) {
     std::filesystem::remove_all(path("7"));

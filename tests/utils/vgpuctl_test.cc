@@ -336,7 +336,7 @@ TEST_F(Vgpuctl, ChecksTheNode) {
                 VGPU_BUILD_DIR "/libvgpu/libvgpu.so", "--plugin", VGPU_BUILD_DIR "/spank/spank_vgpu.so"});
   };
   Result result = check();
-  EXPECT_NE(result.out.find("1 regions, none stale"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("regions: 1, none stale"), std::string::npos) << result.out;
   const bool on_tmpfs = regions_.path().rfind("/dev/shm/", 0) == 0;
   EXPECT_NE(result.out.find(on_tmpfs ? "root's, mode 0755, tmpfs" : "is not on a tmpfs"), std::string::npos)
       << result.out;

@@ -96,7 +96,7 @@ void check_gpus(const Options &options, Findings *findings) {
   if (no_nvml) {
     findings->fail(no_nvml);
   } else {
-    findings->ok("NVML: answers, and shows " + std::to_string(now.devices.size()) + " GPUs");
+    findings->ok("NVML: answers; GPUs: " + std::to_string(now.devices.size()));
   }
   for (const std::string &problem : now.problems) findings->warn("NVML: " + problem);
 
@@ -222,7 +222,7 @@ void check_regions(const Options &options, Findings *findings) {
                     ": all of its processes are dead; if it has ended, run vgpuctl gc");
   }
   if (stale == 0 && view.troubles.empty()) {
-    findings->ok(std::to_string(view.regions.size()) + " regions, none stale");
+    findings->ok("regions: " + std::to_string(view.regions.size()) + ", none stale");
   }
 }
 
