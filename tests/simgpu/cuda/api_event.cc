@@ -30,9 +30,10 @@ CUresult elapsed(float *milliseconds, CUevent start_handle, CUevent end_handle) 
   int i = 0;
   for (Event *event : {start, end}) {
     EventState &state = *event->state;
+    has_happened(event->state.get());
     std::lock_guard<std::mutex> guard(state.mutex);
-    if ((event->flags & CU_EVENT_DISABLE_TIMING) != 0 || state.recorded == 0) return CUDA_ERROR_INVALID_HANDLE;
-    if (state.completed < state.recorded) return CUDA_ERROR_NOT_READY;
+    if ((event->flags & CU_EVENT_DISABLE_TIMING) != 0 || state.last.number == 0) return CUDA_ERROR_INVALID_HANDLE;
+    if (state.completed < state.last.number) return CUDA_ERROR_NOT_READY;
     times[i++] = state.time_ns;
   }
   *milliseconds = static_cast<float>(static_cast<double>(static_cast<int64_t>(times[1] - times[0])) / 1e6);
@@ -84,10 +85,11 @@ CUresult cuEventQuery(CUevent handle) {
   (void)driver;
   Event *event = valid_event(handle);
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  EventState &state = *event->state;
-  std::lock_guard<std::mutex> guard(state.mutex);
-  if (state.capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
-  return state.completed >= state.recorded ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  {
+    std::lock_guard<std::mutex> guard(event->state->mutex);
+    if (event->state->capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
+  }
+  return has_happened(event->state.get()) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuEventSynchronize(CUevent handle) {
@@ -96,11 +98,10 @@ CUresult cuEventSynchronize(CUevent handle) {
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   std::shared_ptr<EventState> state = event->state;
   {
-    std::unique_lock<std::mutex> lock(state->mutex);
+    std::lock_guard<std::mutex> guard(state->mutex);
     if (state->capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
-    uint64_t target = state->recorded;
-    state->changed.wait(lock, [&state, target] { return state->completed >= target; });
   }
+  synchronise_event(state.get());
   settle_pools(driver);
   return CUDA_SUCCESS;
 }

@@ -52,8 +52,9 @@ CUresult free_async(CUdeviceptr address, CUstream handle, bool per_thread) {
     node->free_address = address;
     return capture_node(driver, stream, std::move(node));
   }
-  // The default stream may be idle itself and yet have to wait for the others.
-  if (stream->context->busy_streams.load(std::memory_order_acquire) != 0) order_with_default_stream(stream);
+  // The default stream may have nothing to do itself and yet have to wait for the others.
+  order_with_default_stream(stream);
+  const bool idle = is_idle(stream);
   {
     DriverLock lock(driver->mutex);
     Area *area = driver->addresses.find(address);
@@ -63,8 +64,7 @@ CUresult free_async(CUdeviceptr address, CUstream handle, bool per_thread) {
     bool linear = area->kind == AreaKind::kLinear || area->kind == AreaKind::kSlab;
     if (area->kind == AreaKind::kImported && area->pool != nullptr) return close_imported_area(driver, area);
     if (!poolish && !linear) return CUDA_ERROR_INVALID_VALUE;
-    if (stream->pending.load() == 0)
-      return poolish ? free_to_pool(driver, address, true) : free_address(driver, address);
+    if (idle) return poolish ? free_to_pool(driver, address, true) : free_address(driver, address);
   }
   submit(stream, [driver, address] {
     DriverLock lock(driver->mutex);

@@ -51,7 +51,7 @@ CUresult cuStreamSynchronize(CUstream handle) {
   STREAM(driver, context, stream, handle);
   if (CUresult result = forbid_implicit_order(driver, stream)) return result;
   if (stream->capture != nullptr) return forbid_in_capture(driver, stream);
-  if (context->busy_streams.load(std::memory_order_acquire) != 0) order_with_default_stream(stream);
+  if (stream->legacy) order_with_default_stream(stream);
   drain(stream);
   settle_pools(driver);
   return CUDA_SUCCESS;
@@ -62,8 +62,8 @@ CUresult cuStreamQuery(CUstream handle) {
   STREAM(driver, context, stream, handle);
   if (CUresult result = forbid_implicit_order(driver, stream)) return result;
   if (stream->capture != nullptr) return forbid_in_capture(driver, stream);
-  int busy = stream->legacy ? context->busy_streams.load() : stream->pending.load();
-  return busy == 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  if (stream->legacy) order_with_default_stream(stream);
+  return is_idle(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 CUresult cuStreamQuery_ptsz(CUstream handle) { return cuStreamQuery(thread_form(handle)); }
 
@@ -91,8 +91,8 @@ CUresult cuLaunchHostFunc(CUstream handle, CUhostFn fn, void *data) {
     node->host = {fn, data};
     return capture_node(driver, stream, std::move(node));
   }
-  if (context->busy_streams.load(std::memory_order_acquire) != 0) order_with_default_stream(stream);
-  enqueue(stream, [fn, data] { fn(data); });
+  order_with_default_stream(stream);
+  enqueue(stream, ItemKind::kHold, [fn, data] { fn(data); });
   return CUDA_SUCCESS;
 }
 CUresult cuLaunchHostFunc_ptsz(CUstream handle, CUhostFn fn, void *data) {
@@ -104,8 +104,8 @@ CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback callback, void *d
   if (callback == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   if (CUresult result = forbid_implicit_order(driver, stream)) return result;
   if (stream->capture != nullptr) return forbid_in_capture(driver, stream);
-  if (context->busy_streams.load(std::memory_order_acquire) != 0) order_with_default_stream(stream);
-  enqueue(stream, [handle, callback, data] { callback(handle, CUDA_SUCCESS, data); });
+  order_with_default_stream(stream);
+  enqueue(stream, ItemKind::kHold, [handle, callback, data] { callback(handle, CUDA_SUCCESS, data); });
   return CUDA_SUCCESS;
 }
 CUresult cuStreamAddCallback_ptsz(CUstream handle, CUstreamCallback callback, void *data, unsigned int flags) {

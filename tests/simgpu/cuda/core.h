@@ -5,6 +5,8 @@
 #include <cuda.h>
 
 #include <atomic>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
@@ -12,6 +14,7 @@
 
 #include "cuda/area.h"
 #include "cuda/blocks.h"
+#include "node/engine.h"
 #include "node/link.h"
 
 namespace simgpu {
@@ -19,6 +22,7 @@ namespace simgpu {
 struct Module;
 struct Stream;
 struct Event;
+struct EventState;
 struct Pool;
 struct GreenContext;
 
@@ -42,7 +46,10 @@ struct Context {
   std::set<Stream *> streams;
   std::set<Event *> events;
   Stream *legacy_stream = nullptr;
-  std::atomic<int> busy_streams{0};  // streams with work that waits for something
+  std::atomic<int> busy_streams{0};  // streams with work in their own queues
+  // The last kernel launched in any stream, and in any that the default stream waits for.
+  std::atomic<uint64_t> tail{0};
+  std::atomic<uint64_t> blocking_tail{0};
   std::set<Device *> peers;
   size_t limits[CU_LIMIT_MAX] = {};
   CUfunc_cache cache_config = CU_FUNC_CACHE_PREFER_NONE;
@@ -60,6 +67,16 @@ struct GraphMemory {
   uint64_t reserved_bytes() const { return used_bytes + cached.size() * kBlockBytes; }
 };
 
+// One cuEventRecord.
+struct EventRecord {
+  uint64_t number = 0;  // among those of its event
+  Device *device = nullptr;
+  uint64_t after = 0;         // the kernel it is behind
+  uint64_t submitted_ns = 0;  // by the device's clock
+  bool queued = false;        // it is behind something in its stream's own queue as well
+  bool held = false;          // which holds kernels back
+};
+
 struct Device {
   int ordinal = 0;  // CUDA's number, after CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER
   DeviceState *state = nullptr;
@@ -71,6 +88,10 @@ struct Device {
   Pool *default_pool = nullptr;
   Pool *current_pool = nullptr;
   GraphMemory graph_memory;
+  Engine engine;
+  std::mutex launch_mutex;  // guards launching, and `records`
+  // Events that happen when a kernel ends, by its number.
+  std::multimap<uint64_t, std::pair<std::shared_ptr<EventState>, EventRecord>> records;
 
   bool broken() const { return state->broken.load(std::memory_order_relaxed) != 0; }
   const DeviceFacts &facts() const { return state->facts; }

@@ -103,6 +103,7 @@ CUresult Driver::start() {
     device->state = linked.state;
     device->books = &linked.state->slots[link.slot()];
     device->blocks.attach(linked.state, linked.bytes, link.slot());
+    device->engine.attach(linked.state, link.slot(), link.clock());
     all.push_back(device);
   }
   const char *order = getenv("CUDA_DEVICE_ORDER");

@@ -5,6 +5,7 @@
 
 #include "cuda/graph_memory.h"
 #include "cuda/launch.h"
+#include "cuda/library.h"
 #include "cuda/user_object.h"
 
 namespace simgpu {
@@ -152,6 +153,12 @@ void release_graph(Driver *driver, Graph *graph) {
 
 namespace {
 
+uint64_t kernel_node_ns(Driver *driver, Context *context, const GraphNode &node) {
+  const Function *function = resolve_function(driver, context, node.kernel.func);
+  if (function == nullptr) return 0;
+  return duration_ns(function, uint64_t{node.kernel.gridDimX} * node.kernel.gridDimY * node.kernel.gridDimZ);
+}
+
 CUresult run_node(Driver *driver, Stream *stream, GraphNode *node);
 
 CUresult run_graph(Driver *driver, Stream *stream, const std::vector<GraphNode *> &ordered) {
@@ -165,7 +172,7 @@ CUresult run_node(Driver *driver, Stream *stream, GraphNode *node) {
   Device *device = stream->context->device;
   switch (node->type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
-      count_launch(stream->context);
+      launch_kernel(stream, kernel_node_ns(driver, stream->context, *node));
       return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_MEMCPY: {
       CopyJob job = node->copy;
@@ -179,7 +186,7 @@ CUresult run_node(Driver *driver, Stream *stream, GraphNode *node) {
     }
     case CU_GRAPH_NODE_TYPE_HOST: {
       CUDA_HOST_NODE_PARAMS host = node->host;
-      enqueue(stream, [host] { host.fn(host.userData); });
+      enqueue(stream, ItemKind::kHold, [host] { host.fn(host.userData); });
       return CUDA_SUCCESS;
     }
     case CU_GRAPH_NODE_TYPE_GRAPH: {
@@ -256,7 +263,8 @@ std::map<Device *, uint64_t> peak_of(const std::vector<GraphNode *> &nodes, bool
       if (waiting || freed == live.end()) continue;
       held[freed->second->device] -= freed->second->bytes;
       live.erase(freed);
-    } else if (node->type == CU_GRAPH_NODE_TYPE_HOST || node->type == CU_GRAPH_NODE_TYPE_WAIT_EVENT) {
+    } else if (node->type == CU_GRAPH_NODE_TYPE_HOST || node->type == CU_GRAPH_NODE_TYPE_WAIT_EVENT ||
+               node->type == CU_GRAPH_NODE_TYPE_KERNEL) {
       waiting = true;
     }
   }
@@ -269,7 +277,7 @@ CUresult prepare_launch(Driver *driver, Stream *stream, GraphExec *exec, const s
   if ((exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0) release_backed(areas);
   // An earlier launch's allocation is still there: launching again would leak it.
   if (any_backed(areas)) return CUDA_ERROR_INVALID_VALUE;
-  auto peak = peak_of(flatten(exec->ordered), stream->pending.load(std::memory_order_acquire) != 0);
+  auto peak = peak_of(flatten(exec->ordered), !is_idle(stream));
   return reserve_graph_memory(driver, peak) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 

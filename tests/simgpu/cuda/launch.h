@@ -1,10 +1,24 @@
-// Kernel launches. Kernels take no time yet; count_launch is where a model of time will begin.
+// Kernel launches, and how long kernels take.
 #pragma once
 
 #include "cuda/core.h"
+#include "cuda/module.h"
 
 namespace simgpu {
 
 inline void count_launch(Context *context) { context->device->books->launches.fetch_add(1, std::memory_order_relaxed); }
+
+// By the device's rules, else by its own name if that says it, as in `spin_200us`, else by the device's default.
+KernelTime time_of_kernel(const DeviceFacts &facts, const std::string &name);
+
+// A wave is one block on each SM.
+inline uint64_t duration_ns(const Function *function, uint64_t blocks) {
+  uint64_t ns = function->time.base_ns;
+  if (function->time.wave_ns != 0) {
+    const uint64_t sms = function->context->device->facts().sm_count;
+    ns += (blocks + sms - 1) / sms * function->time.wave_ns;
+  }
+  return ns;
+}
 
 }  // namespace simgpu

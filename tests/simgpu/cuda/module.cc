@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "cuda/copy.h"
+#include "cuda/launch.h"
 #include "cuda/managed.h"
 
 namespace simgpu {
@@ -68,6 +69,7 @@ CUresult load_module(Driver *driver, Context *context, const Image &image, Modul
     function->module = module;
     function->context = context;
     function->kernel = kernel;
+    function->time = time_of_kernel(context->device->facts(), kernel.name);
     Function *&place = module->functions[kernel.name];
     delete place;
     place = function;

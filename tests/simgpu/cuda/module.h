@@ -45,6 +45,7 @@ struct Function {
   Module *module = nullptr;
   Context *context = nullptr;
   ImageKernel kernel;
+  KernelTime time{};
   int max_dynamic_shared = 48 << 10;
   int carveout = -1;
   int block_x = 1, block_y = 1, block_z = 1;  // for the launch calls of before 4.0

@@ -1,8 +1,11 @@
-// Streams and events. Work runs at the moment it is submitted, in the caller's thread, as long as nothing before it in its
-// stream is waiting; host functions and what follows them run on a thread of the stream. This is the seam for a model of
-// time: everything a client submits goes through submit(), and everything it waits for goes through drain() and Event.
+// Streams and events. A kernel goes into the device's queue at once, where it takes its time (node/engine.h), whatever else
+// of its stream has not happened yet: kernels change nothing. Everything else has an effect here, in the client. It happens
+// in the caller's thread if nothing before it in its stream is left to do; else it waits in the stream's own queue, whose
+// thread does it when the kernels before it have ended. What the device cannot foresee, such as a host function, holds back
+// the kernels after it too.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -38,6 +41,22 @@ struct Capture {
   Capture &operator=(const Capture &) = delete;
 };
 
+// How far a stream's own queue is. Those who wait for it share it, so that the stream itself can go.
+struct Progress {
+  std::mutex mutex;
+  std::condition_variable changed;
+  uint64_t issued = 0;
+  uint64_t completed = 0;
+  uint64_t held_until_ns = 0;  // when the last item that held kernels back ended, by the device's clock
+  uint64_t held_kernel = 0;    // the last kernel that had been held back
+};
+
+enum class ItemKind {
+  kEffect,      // kernels need not wait for it
+  kHold,        // holds back the kernels behind it
+  kHeldKernel,  // itself held back, it goes into the device's queue without waiting for the kernels there
+};
+
 struct Stream {
   uint32_t magic = kStreamMagic;
   Context *context = nullptr;
@@ -48,22 +67,33 @@ struct Stream {
   std::shared_ptr<Capture> capture;       // guarded by the driver's lock
   std::vector<GraphNode *> capture_tail;  // what the next captured node depends on
 
-  // Guarded by `mutex`. `pending` counts what was queued and has not ended; it may be read without the lock.
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<std::function<void()>> queue;
-  std::atomic<int> pending{0};
+  std::atomic<uint64_t> tail{0};  // the last kernel that this stream's work comes after; see tail_of()
+
+  // The stream's own queue, guarded by progress->mutex; the counts may be read without it.
+  struct Item {
+    uint64_t after;  // a kernel
+    ItemKind kind;
+    std::function<void()> work;
+  };
+  const std::shared_ptr<Progress> progress = std::make_shared<Progress>();
+  std::deque<Item> queue;
+  std::atomic<int> pending{0};  // items that have not ended
+  std::atomic<int> holding{0};  // those of them that kernels have to wait for here
   bool worker_running = false;
   bool closing = false;
+  // The default stream and the others wait for each other: up to which item of the default stream this one does already,
+  // and up to which of this one the default stream does.
+  std::atomic<uint64_t> waits_for_default{0};
+  std::atomic<uint64_t> awaited_by_default{0};
 };
 
 // How far an event is. Queued work and graph nodes share it, so that the event itself can be destroyed at any time.
 struct EventState {
   std::mutex mutex;
   std::condition_variable changed;
-  uint64_t recorded = 0;             // number of records submitted
-  uint64_t completed = 0;            // number of records that have been reached
-  uint64_t time_ns = 0;              // when the last one was
+  EventRecord last;
+  uint64_t completed = 0;            // the last record that has been reached
+  uint64_t time_ns = 0;              // when it was, by the device's clock
   std::shared_ptr<Capture> capture;  // recorded in a capture, not for real
   std::vector<GraphNode *> capture_tail;
 };
@@ -82,7 +112,12 @@ Stream *find_stream(Driver *driver, Context *context, CUstream handle, bool per_
 template <typename Work>
 void submit(Stream *stream, Work &&work);
 
-void enqueue(Stream *stream, std::function<void()> work);
+// Puts work into the stream's own queue.
+void enqueue(Stream *stream, ItemKind kind, std::function<void()> work);
+// Counts a kernel as launched, and has the device run it if it takes time.
+void launch_kernel(Stream *stream, uint64_t duration_ns);
+// Whether all that was submitted has happened.
+bool is_idle(Stream *stream);
 void drain(Stream *stream);
 void drain_context(Driver *driver, Context *context);
 void close_stream(Stream *stream);
@@ -90,6 +125,9 @@ Stream *make_stream(Driver *driver, Context *context, unsigned flags, int priori
 Event *valid_event(CUevent handle);
 void record_event(Stream *stream, const std::shared_ptr<EventState> &event);
 void wait_for_event(Stream *stream, const std::shared_ptr<EventState> &event);
+// Both are about the event's last record, and look at the device's clock.
+bool has_happened(EventState *event);
+void synchronise_event(EventState *event);
 
 // A call that a capture does not allow spoils the capture and fails. Without a capture both cost one load.
 CUresult forbid_unsafe_call_slowly(Driver *driver);
@@ -106,19 +144,33 @@ inline CUresult forbid_implicit_order(Driver *driver, Stream *stream) {
              : CUDA_SUCCESS;
 }
 
-// The default stream and the others that did not opt out wait for each other.
-void order_with_default_stream(Stream *stream);
+// The default stream and the others that did not opt out wait for each other: puts into the stream's queue what it has to
+// wait for in theirs.
+void order_with_default_stream_slowly(Stream *stream);
+inline void order_with_default_stream(Stream *stream) {
+  if (__builtin_expect(stream->context->busy_streams.load(std::memory_order_acquire) != 0, 0))
+    order_with_default_stream_slowly(stream);
+}
+
+// The kernel that what is submitted now comes after.
+inline uint64_t tail_of(const Stream *stream) {
+  if (stream->legacy) return stream->context->blocking_tail.load(std::memory_order_acquire);
+  uint64_t own = stream->tail.load(std::memory_order_acquire);
+  if ((stream->flags & CU_STREAM_NON_BLOCKING) != 0) return own;
+  return std::max(own, stream->context->legacy_stream->tail.load(std::memory_order_acquire));
+}
 
 template <typename Work>
 void submit(Stream *stream, Work &&work) {
-  if (__builtin_expect(stream->context->busy_streams.load(std::memory_order_acquire) != 0, 0)) {
-    order_with_default_stream(stream);
-    if (stream->pending.load(std::memory_order_acquire) != 0) {
-      enqueue(stream, std::forward<Work>(work));
-      return;
-    }
-  }
-  work();
+  order_with_default_stream(stream);
+  if (__builtin_expect(is_idle(stream), 1))
+    work();
+  else
+    enqueue(stream, ItemKind::kEffect, std::forward<Work>(work));
+}
+
+inline bool is_idle(Stream *stream) {
+  return stream->pending.load(std::memory_order_acquire) == 0 && stream->context->device->engine.ended(tail_of(stream));
 }
 
 }  // namespace simgpu

@@ -79,6 +79,26 @@ CUresult run_fill(Driver *driver, Device *accessor, const FillJob &job) {
   return CUDA_SUCCESS;
 }
 
+namespace {
+
+bool is_pageable(Driver *driver, const CopySide &side) {
+  if (side.array != nullptr || driver->addresses.find(side.address) != nullptr) return false;
+  auto after = driver->host_ranges.upper_bound(side.address);
+  if (after == driver->host_ranges.begin()) return true;
+  auto range = std::prev(after);
+  return side.address - range->first >= range->second.bytes;
+}
+
+// A driver does not leave a copy from or to memory that is not pinned behind kernels: it waits for them itself. Behind a
+// host function it would wait for its own caller, perhaps.
+bool lingers_in_pageable_memory(Driver *driver, Stream *stream, const CopyJob &job) {
+  if (is_idle(stream) || stream->holding.load(std::memory_order_acquire) != 0) return false;
+  DriverLock lock(driver->mutex);
+  return is_pageable(driver, job.from) || is_pageable(driver, job.to);
+}
+
+}  // namespace
+
 CUresult transfer(const CopyJob &job, CUstream handle, bool per_thread, bool wait) {
   SIMGPU_CONTEXT(driver, context);
   Stream *stream = find_stream(driver, context, handle, per_thread);
@@ -89,7 +109,7 @@ CUresult transfer(const CopyJob &job, CUstream handle, bool per_thread, bool wai
   if (CUresult result = check_job(driver, job)) return result;
   Device *device = context->device;
   submit(stream, [driver, device, job] { run_job(driver, device, job); });
-  if (wait) drain(stream);
+  if (wait || lingers_in_pageable_memory(driver, stream, job)) drain(stream);
   return CUDA_SUCCESS;
 }
 

@@ -24,6 +24,8 @@ uint64_t now_ns() {
   return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
 }
 
+constexpr uint64_t kVirtualStartNs = 1000000000;
+
 void *make_memory(const char *name, size_t bytes, int *fd) {
   *fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (*fd < 0 || ftruncate(*fd, static_cast<off_t>(bytes)) != 0) return nullptr;
@@ -86,6 +88,10 @@ bool Server::start(const NodeConfig &config) {
   node_->slots[0].alive.store(1);  // our own, for objects that only a descriptor keeps
   node_->slots[0].host_pid = getpid();
   node_->slot_high_water.store(1);
+  if (!make_clock()) {
+    fprintf(stderr, "simgpu: %s/clock: %s\n", directory_.c_str(), strerror(errno));
+    return false;
+  }
   for (uint32_t i = 0; i < config.devices.size(); i++)
     if (!make_device(i, config.devices[i], config.broken[i])) return false;
   shares_ = std::make_unique<Shares>(devices_, bytes_);
@@ -105,6 +111,23 @@ bool Server::start(const NodeConfig &config) {
   return true;
 }
 
+// A file of its own, so that others than clients can read it too. One that an earlier node left is not written to: who
+// still has it open keeps that node's last time.
+bool Server::make_clock() {
+  std::string path = directory_ + "/clock";
+  unlink(path.c_str());
+  int fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0 || fchmod(fd, 0666) != 0 || ftruncate(fd, 4096) != 0) return false;
+  void *map = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (map == MAP_FAILED) return false;
+  descriptors_.push_back(fd);
+  clock_ = static_cast<ClockPage *>(map);
+  clock_->mode = config_.clock;
+  clock_->virtual_ns.store(kVirtualStartNs);
+  clock_->magic = kClockMagic;
+  return true;
+}
+
 bool Server::make_device(uint32_t index, const DeviceFacts &facts, bool broken) {
   auto blocks = static_cast<uint32_t>((facts.memory_bytes - facts.reserved_bytes) / kBlockBytes);
   int state_fd, bytes_fd;
@@ -120,6 +143,10 @@ bool Server::make_device(uint32_t index, const DeviceFacts &facts, bool broken) 
   state->block_count = blocks;
   state->facts = facts;
   state->broken.store(broken ? 1 : 0);
+  state->schedule.epoch_ns = clock_->now_ns();
+  state->schedule.buffers[0][0][offsetof(Schedule, now_ns) / sizeof(uint64_t)].store(state->schedule.epoch_ns);
+  engines_.push_back(std::make_unique<Engine>());
+  engines_.back()->attach(state, 0, clock_);
   devices_.push_back(state);
   bytes_.push_back(bytes);
   descriptors_.push_back(state_fd);
@@ -153,7 +180,10 @@ bool Server::try_to_end() {
   bool ours = claim_holds();
   if (ours) unlink((directory_ + "/kernel.sock").c_str());
   accept_client();
-  if (clients_.empty()) return true;  // the lock goes with us
+  if (clients_.empty()) {
+    if (ours) unlink((directory_ + "/clock").c_str());
+    return true;  // the lock goes with us
+  }
   // Somebody got in at the last moment: stay for him and for whoever asks under the name again.
   SocketAddress address(directory_, "kernel.sock");
   int again = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -230,7 +260,7 @@ void Server::reclaim(uint32_t slot) {
     books.visible_at_ns.store(0);
     books.holds_visibly_at_ns.store(0);
     books.launches.store(0);
-    books.busy_ns.store(0);
+    engines_[i]->dismiss(slot);
   }
   node_->slots[slot].alive.store(0, std::memory_order_release);
 }
@@ -254,6 +284,7 @@ int Server::say_hello(int fd, Client *client, Message *message) {
     client->said_hello = true;
     message->argument = slot;
     message->id = process.generation.fetch_add(1, std::memory_order_relaxed) + 1;
+    for (auto &engine : engines_) engine->admit(slot, message->id);
     message->device = node_->device_count;
     return 0;
   }

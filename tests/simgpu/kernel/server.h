@@ -9,6 +9,7 @@
 
 #include "kernel/shares.h"
 #include "node/config.h"
+#include "node/engine.h"
 #include "node/protocol.h"
 
 namespace simgpu {
@@ -30,6 +31,7 @@ class Server {
     bool said_hello = false;
   };
 
+  bool make_clock();
   bool make_device(uint32_t index, const DeviceFacts &facts, bool broken);
   void accept_client();
   void client_ready(int fd);
@@ -51,8 +53,10 @@ class Server {
   int poll_ = -1;
   NodeState *node_ = nullptr;
   std::vector<DeviceState *> devices_;
+  std::vector<std::unique_ptr<Engine>> engines_;
+  ClockPage *clock_ = nullptr;
   std::vector<char *> bytes_;
-  std::vector<int> descriptors_;  // node state, then state and memory of each device: what hello hands out
+  std::vector<int> descriptors_;  // node state, clock, then state and memory of each device: what hello hands out
   std::unique_ptr<Shares> shares_;
   std::unordered_map<int, Client> clients_;
   std::unordered_map<uint64_t, int> end_by_inode_;  // inode of a descriptor's outer end -> our end of it

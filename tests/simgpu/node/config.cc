@@ -61,7 +61,60 @@ Draft default_device() {
   facts.module_bytes = 2ull << 20;
   facts.pool_chunk_bytes = 32ull << 20;
   facts.visibility_ns = 80ull * 1000 * 1000;
+  facts.queue_depth = kQueueEntries;
+  facts.slice_ns = 2 * 1000 * 1000;
+  facts.utilisation_lag_ns = kWindowNs;
   return draft;
+}
+
+// "20us", "3us/wave", or both with a '+' between them.
+bool parse_kernel_time(const std::string &text, KernelTime *time) {
+  *time = {};
+  std::istringstream parts(text);
+  std::string part;
+  while (std::getline(parts, part, '+')) {
+    part = trim(part);
+    size_t slash = part.find('/');
+    bool wave = slash != std::string::npos;
+    if (wave && trim(part.substr(slash + 1)) != "wave") return false;
+    if (!parse_duration(trim(part.substr(0, slash)), wave ? &time->wave_ns : &time->base_ns)) return false;
+  }
+  return true;
+}
+
+// Keys of the model of time.
+const char *apply_time(const std::string &key, const std::string &value, DeviceFacts *facts, NodeConfig *config) {
+  static const char kNotDuration[] = "not a duration (like 200us)";
+  static const char kNotTime[] = "not a kernel's time (like 20us + 3us/wave)";
+  if (key == "kernel_time") return parse_kernel_time(value, &facts->kernel_time) ? nullptr : kNotTime;
+  if (key.rfind("kernel_time ", 0) == 0) {
+    if (facts->kernel_rule_count == kMaxKernelRules) return "too many kernels are named";
+    KernelRule &rule = facts->kernel_rules[facts->kernel_rule_count];
+    if (!copy_text(trim(key.substr(12)), rule.name)) return "too long";
+    if (!parse_kernel_time(value, &rule.time)) return kNotTime;
+    facts->kernel_rule_count++;
+    return nullptr;
+  }
+  if (key == "slice") return parse_duration(value, &facts->slice_ns) && facts->slice_ns > 0 ? nullptr : kNotDuration;
+  if (key == "utilisation_lag")
+    return parse_duration(value, &facts->utilisation_lag_ns) && facts->utilisation_lag_ns <= 1000000000 ? nullptr
+                                                                                                        : kNotDuration;
+  if (key == "queue_depth") {
+    uint64_t number;
+    if (!parse_number(value, &number) || number == 0 || number > kQueueEntries) return "not a number from 1 to 1024";
+    facts->queue_depth = static_cast<uint32_t>(number);
+    return nullptr;
+  }
+  if (key == "clock") {
+    static const char *const names[] = {"real", "manual", "auto"};
+    for (uint32_t i = 0; i < 3; i++)
+      if (value == names[i]) {
+        config->clock = static_cast<ClockMode>(i);
+        return nullptr;
+      }
+    return "not one of real, manual, auto";
+  }
+  return "no such key";
 }
 
 // Returns null when the line was understood, else why not.
@@ -121,7 +174,7 @@ const char *apply(const std::string &key, const std::string &value, Draft *draft
     return nullptr;
   }
   if (key == "idle_ms") return parse_number(value, &config->idle_ms) ? nullptr : "not a number";
-  return "no such key";
+  return apply_time(key, value, &facts, config);
 }
 
 // Fills in what makes each device distinct when the description does not say.
@@ -146,6 +199,24 @@ bool sane(const Draft &draft) {
 }
 
 }  // namespace
+
+bool parse_duration(const std::string &text, uint64_t *ns) {
+  char *end = nullptr;
+  double value = strtod(text.c_str(), &end);
+  if (end == text.c_str() || value < 0) return false;
+  std::string unit = trim(end);
+  static const struct {
+    const char *name;
+    double ns;
+  } units[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"min", 60e9}, {"h", 3600e9}};
+  for (const auto &row : units)
+    if (unit == row.name) {
+      constexpr double kTwoWeeks = 14 * 24 * 3600e9;  // longer than any node lives
+      *ns = static_cast<uint64_t>(std::min(value * row.ns, kTwoWeeks) + 0.5);
+      return value * row.ns <= kTwoWeeks;
+    }
+  return value == 0 && unit.empty() && (*ns = 0, true);
+}
 
 bool parse_bytes(const std::string &text, uint64_t *bytes) {
   char *end = nullptr;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "node/clock.h"
 #include "node/layout.h"
 
 namespace simgpu {
@@ -13,6 +14,7 @@ struct NodeConfig {
   std::vector<DeviceFacts> devices;  // in PCI bus order, which is NVML's order
   std::vector<bool> broken;
   uint64_t idle_ms = 2000;  // how long the kernel process stays after its last client
+  ClockMode clock = ClockMode::kReal;
 };
 
 // Parses a description; on a mistake returns false and says in `error` which line and why.
@@ -22,6 +24,7 @@ bool parse_node_config(const std::string &text, NodeConfig *config, std::string 
 // else `directory`/node.conf, else two 16 GiB devices.
 bool load_node_config(const std::string &directory, NodeConfig *config, std::string *error);
 
+bool parse_duration(const std::string &text, uint64_t *ns);
 bool parse_bytes(const std::string &text, uint64_t *bytes);
 std::string format_uuid(const uint8_t uuid[16]);
 

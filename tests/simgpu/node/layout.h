@@ -9,13 +9,15 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "node/schedule.h"
+
 namespace simgpu {
 
 constexpr uint32_t kMagic = 0x53475055;  // "SGPU"
-constexpr uint32_t kLayoutVersion = 2;
+constexpr uint32_t kLayoutVersion = 3;
 constexpr unsigned kMaxDevices = 16;
-constexpr unsigned kMaxProcesses = 1024;
 constexpr unsigned kMaxMemoryLimits = 64;
+constexpr unsigned kMaxKernelRules = 16;
 constexpr uint64_t kBlockBytes = 2ull << 20;
 
 // Why a block of device memory is held. Only for the operator's view; it decides nothing.
@@ -31,6 +33,18 @@ enum class BlockUse : uint32_t {
   kHeap,
   kExternal,
   kCount
+};
+
+// How long a kernel takes: `base_ns`, and `wave_ns` for every block that an SM has to run one after the other.
+struct KernelTime {
+  uint64_t base_ns;
+  uint64_t wave_ns;
+};
+
+// For kernels of a name, or whose names begin with what is before a final '*'.
+struct KernelRule {
+  char name[80];
+  KernelTime time;
 };
 
 // What the node's description says about a device. Fixed while the node lives.
@@ -49,6 +63,12 @@ struct DeviceFacts {
   uint64_t module_bytes;    // what a loaded module costs beyond its own image and variables
   uint64_t pool_chunk_bytes;
   uint64_t visibility_ns;  // how long a new process stays out of NVML's lists
+  KernelTime kernel_time;  // of kernels that no rule names
+  uint32_t kernel_rule_count;
+  KernelRule kernel_rules[kMaxKernelRules];
+  uint32_t queue_depth;         // launches that a process can have pending; further ones wait
+  uint64_t slice_ns;            // how long a process has the device while others want it
+  uint64_t utilisation_lag_ns;  // from the end of a window to the moment NVML's samples show it
 };
 
 // What one process does on one device. Written by that process, zeroed by the kernel process when it is gone.
@@ -60,7 +80,6 @@ struct alignas(64) DeviceSlot {
   // When the blocks it holds make it visible, with a context or without: pools and handles outlive contexts.
   std::atomic<uint64_t> holds_visibly_at_ns;
   std::atomic<uint64_t> launches;
-  std::atomic<uint64_t> busy_ns;
 };
 
 // An owner word is 0 for a free block, else slot + 1 in the low half and the BlockUse in the high half.
@@ -73,6 +92,7 @@ struct DeviceState {
   alignas(64) std::atomic<uint32_t> broken;
   std::atomic<uint32_t> rollbacks;  // failed claims that gave blocks back
   DeviceSlot slots[kMaxProcesses];
+  DeviceSchedule schedule;
   std::atomic<uint32_t> *owners() { return reinterpret_cast<std::atomic<uint32_t> *>(this + 1); }
 };
 

@@ -150,16 +150,17 @@ int NodeLink::hello(bool is_cuda, std::string *error) {
   slot_ = message.argument;
   generation_ = static_cast<uint32_t>(message.id);
   size_t bytes = 0;
-  if (rc == 0 && fds.size() == 1 + 2 * message.device) {
+  if (rc == 0 && fds.size() == 2 + 2 * message.device) {
     node_ = static_cast<NodeState *>(map_shared(fds[0], &bytes));
-    for (size_t i = 1; i + 1 < fds.size() && node_ != nullptr; i += 2) {
+    clock_ = static_cast<ClockPage *>(map_shared(fds[1], &bytes));
+    for (size_t i = 2; i + 1 < fds.size() && node_ != nullptr; i += 2) {
       LinkedDevice device;
       device.state = static_cast<DeviceState *>(map_shared(fds[i], &bytes));
       if (is_cuda) device.bytes = static_cast<char *>(map_shared(fds[i + 1], &bytes));
       if (device.state == nullptr || (is_cuda && device.bytes == nullptr)) rc = ENOMEM;
       devices_.push_back(device);
     }
-    if (node_ == nullptr) rc = ENOMEM;
+    if (node_ == nullptr || clock_ == nullptr) rc = ENOMEM;
   } else if (rc == 0) {
     rc = EPROTO;
   }

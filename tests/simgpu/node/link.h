@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "node/clock.h"
 #include "node/layout.h"
 #include "node/protocol.h"
 
@@ -22,6 +23,7 @@ class NodeLink {
   int connect(bool is_cuda, std::string *error);
 
   NodeState *node() const { return node_; }
+  ClockPage *clock() const { return clock_; }
   unsigned slot() const { return slot_; }
   // False once the kernel process has taken this process for gone, because it closed its socket: a program that closes
   // descriptors it does not know loses its device, here as on hardware.
@@ -40,6 +42,7 @@ class NodeLink {
   unsigned slot_ = 0;
   uint32_t generation_ = 0;
   NodeState *node_ = nullptr;
+  ClockPage *clock_ = nullptr;
   std::vector<LinkedDevice> devices_;
 };
 

@@ -10,7 +10,7 @@
 
 namespace simgpu {
 namespace {
-constexpr size_t kMaxFds = 1 + 2 * kMaxDevices;
+constexpr size_t kMaxFds = 2 + 2 * kMaxDevices;
 }
 
 SocketAddress::SocketAddress(const std::string &directory, const char *name)

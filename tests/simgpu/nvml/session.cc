@@ -39,6 +39,10 @@ nvmlReturn_t Session::open() {
       delete session;
       return NVML_ERROR_DRIVER_NOT_LOADED;
     }
+    for (LinkedDevice &device : session->link.devices()) {
+      session->engines.push_back(std::make_unique<Engine>());
+      session->engines.back()->attach(device.state, session->link.slot(), session->link.clock());
+    }
     g_kept = session;
   }
   g_count++;

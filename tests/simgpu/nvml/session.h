@@ -3,6 +3,7 @@
 
 #include <nvml.h>
 
+#include "node/engine.h"
 #include "node/link.h"
 
 namespace simgpu {
@@ -15,6 +16,7 @@ class Session {
   static nvmlReturn_t close();
 
   NodeLink link;
+  std::vector<std::unique_ptr<Engine>> engines;  // of the devices, in their order
   NodeState *node() { return link.node(); }
   unsigned device_count() { return static_cast<unsigned>(link.devices().size()); }
   DeviceState *device(unsigned index) { return index < device_count() ? link.devices()[index].state : nullptr; }

@@ -65,7 +65,7 @@ std::vector<VisibleProcess> visible_processes(Session *session, DeviceState *sta
     unsigned pid = local ? local_name(host_pid) : host_pid;
     if (pid == 0) continue;
     out.push_back(
-        {pid, host_pid, books.held_blocks.load(std::memory_order_relaxed) * kBlockBytes, process.connected_ns});
+        {pid, host_pid, books.held_blocks.load(std::memory_order_relaxed) * kBlockBytes, process.connected_ns, i});
   }
   return out;
 }

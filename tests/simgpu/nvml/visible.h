@@ -12,6 +12,7 @@ struct VisibleProcess {
   unsigned host_pid;  // what the node's operator calls it
   unsigned long long bytes;
   uint64_t connected_ns;  // CLOCK_MONOTONIC
+  unsigned slot;
 };
 
 std::vector<VisibleProcess> visible_processes(Session *session, DeviceState *state);

@@ -4,7 +4,7 @@
 //   create N | map H N | release H                    listen PATH | sendhandle PATH H | recvhandle
 //   poolnew | poolalloc POOL N | sendpool PATH POOL | recvpool
 //   exportptr P | importptr POOL HEX                  info | module | fork | forkcheck | devices | exec | pid | storm N
-//   flood N                  repeat N TIMES
+//   flood N                  repeat N TIMES           launch TIME COUNT | query | spin TIME
 #include <cuda.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -34,6 +34,14 @@ std::string hex(const void *data, size_t n) {
 void unhex(const std::string &text, void *data, size_t n) {
   for (size_t i = 0; i < n && 2 * i + 1 < text.size(); i++)
     static_cast<unsigned char *>(data)[i] = static_cast<unsigned char>(std::stoul(text.substr(2 * i, 2), nullptr, 16));
+}
+
+CUresult timed_kernel(const std::string &time, CUfunction *function) {
+  std::string name = "kernel_" + time;
+  std::string ptx = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry " + name + "()\n{\n  ret;\n}\n";
+  CUmodule module;
+  CUresult result = cuModuleLoadData(&module, ptx.c_str());
+  return result == CUDA_SUCCESS ? cuModuleGetFunction(function, module, name.c_str()) : result;
 }
 
 sockaddr_un address_of(const std::string &path) {
@@ -289,6 +297,20 @@ CUresult run(std::istringstream &in, std::ostringstream &out) {
     out << ' ' << (WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
     return CUDA_SUCCESS;
   }
+  if (verb == "launch" || verb == "spin") {
+    // Kernels that take a given time: so many, or one after the other until the client is killed.
+    std::string time;
+    unsigned count = 0;
+    in >> time >> count;
+    CUfunction function;
+    CUresult result = timed_kernel(time, &function);
+    auto launch = [function] { return cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr); };
+    for (unsigned i = 0; verb == "launch" && i < count && result == CUDA_SUCCESS; i++) result = launch();
+    if (verb == "launch" || result != CUDA_SUCCESS) return result;
+    std::cout << "0" << std::endl;
+    while (launch() == CUDA_SUCCESS) cuCtxSynchronize();
+  }
+  if (verb == "query") return cuStreamQuery(nullptr);
   if (verb == "flood") {
     // Asks for what it cannot have, again and again, until it is killed.
     in >> n;

@@ -119,15 +119,49 @@ TEST_F(Streams, FreeingOnTheDefaultStreamWaitsToo) {
   OK(cuMemAllocAsync(&p, kMiB, nullptr));
   OK(cuStreamCreate(&blocking, 0));
   OK(cuLaunchHostFunc(blocking, Gate::wait, &gate));
-  std::thread opener([&gate] {
-    usleep(20000);
-    gate.open = true;
-  });
   OK(cuMemFreeAsync(p, nullptr));
-  EXPECT_EQ(1, gate.passed) << "freed while a stream before it was busy";
-  opener.join();
+  EXPECT_EQ(0, gate.passed) << "the caller waited";
+  FAILS(NOT_READY, cuStreamQuery(nullptr));
+  CUmemoryPool pool;
+  cuuint64_t used = 0;
+  OK(cuDeviceGetDefaultMemPool(&pool, 0));
+  OK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+  EXPECT_EQ(kMiB, used) << "freed while a stream before it was busy";
+  gate.open = true;
+  OK(cuStreamSynchronize(nullptr));
+  EXPECT_EQ(1, gate.passed);
+  OK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+  EXPECT_EQ(0u, used);
   OK(cuCtxSynchronize());  // which gives the pool's memory back
   OK(cuStreamDestroy_v2(blocking));
+}
+
+TEST_F(Streams, ABusyDefaultStreamDoesNotHoldTheCaller) {
+  CUstream blocking, other;
+  CUdeviceptr p;
+  Gate gate;
+  unsigned *seen = nullptr;
+  OK(cuMemAllocHost_v2(reinterpret_cast<void **>(&seen), 4));
+  OK(cuMemAlloc_v2(&p, 4));
+  OK(cuMemsetD32_v2(p, 1, 1));
+  OK(cuStreamCreate(&blocking, 0));
+  OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+  OK(cuLaunchHostFunc(nullptr, Gate::wait, &gate));
+  OK(cuMemsetD32Async(p, 2, 1, blocking));  // behind the default stream
+  OK(cuMemcpyDtoHAsync_v2(seen, p, 4, nullptr));
+  OK(cuMemsetD32Async(p, 3, 1, blocking));
+  FAILS(NOT_READY, cuStreamQuery(blocking));
+  OK(cuStreamQuery(other));
+  EXPECT_EQ(0, gate.passed);
+  gate.open = true;
+  OK(cuStreamSynchronize(nullptr));
+  EXPECT_EQ(2u, *seen) << "the default stream and a blocking one did not take turns";
+  OK(cuMemcpyDtoH_v2(seen, p, 4));
+  EXPECT_EQ(3u, *seen);
+  OK(cuStreamDestroy_v2(blocking));
+  OK(cuStreamDestroy_v2(other));
+  OK(cuMemFree_v2(p));
+  OK(cuMemFreeHost(seen));
 }
 
 TEST_F(Streams, CallbacksRunOnceAndNotInTheCaller) {

@@ -14,6 +14,8 @@ constexpr size_t kBlock = 2 * kMiB;
 // What the tests' node looks like; kept small so that exhausting it is quick.
 constexpr size_t kDeviceBytes = 1024 * kMiB;
 constexpr size_t kContextBytes = 64 * kMiB;
+// A test program's own lines of the description, which hold for all devices; none unless it defines them.
+const char *node_lines();
 // A process with a context is in NVML's lists of device 0 soon, and in those of device 1 never while a test runs.
 
 #define OK(call) ASSERT_EQ(CUDA_SUCCESS, (call))

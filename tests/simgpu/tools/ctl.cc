@@ -3,6 +3,9 @@
 //   simgpu-ctl devices          device, UUID, PCI bus id, total and used bytes, state
 //   simgpu-ctl blocks           device, use, bytes: what the memory is held for
 //   simgpu-ctl break|repair N   takes device N from its clients, or gives it back
+//   simgpu-ctl busy             device, host PID, nanoseconds that the process has had the device
+//   simgpu-ctl clock            the devices' time in nanoseconds
+//   simgpu-ctl clock advance T  moves a virtual clock on, by 10ms, 2h and the like, or by nanoseconds
 //   simgpu-ctl hold -- CMD...   keeps the node alive, started outside any namespace CMD may enter, while CMD runs
 //   simgpu-ctl stop             the node ends as soon as its last client has gone
 #include <sys/wait.h>
@@ -14,6 +17,7 @@
 #include <string>
 
 #include "node/config.h"
+#include "node/engine.h"
 #include "node/link.h"
 
 using namespace simgpu;
@@ -60,6 +64,35 @@ void print_blocks(NodeLink &link) {
   }
 }
 
+void print_busy(NodeLink &link) {
+  for (LinkedDevice &device : link.devices()) {
+    Engine engine;
+    engine.attach(device.state, link.slot(), link.clock());
+    for (unsigned i = 0; i < kMaxProcesses; i++) {
+      if (link.node()->slots[i].alive.load() == 0) continue;
+      uint64_t busy = engine.busy_ns(i);
+      if (busy != 0)
+        printf("%u\t%d\t%llu\n", device.state->index, link.node()->slots[i].host_pid,
+               static_cast<unsigned long long>(busy));
+    }
+  }
+}
+
+int advance_clock(NodeLink &link, const std::string &text) {
+  uint64_t ns = 0;
+  if (link.clock()->mode == ClockMode::kReal) {
+    fprintf(stderr,
+            "simgpu-ctl: the node's devices live in real time; say clock = manual or auto in its description\n");
+    return 1;
+  }
+  if (!parse_duration(text, &ns) && !parse_duration(text + "ns", &ns)) {
+    fprintf(stderr, "simgpu-ctl: %s: not a duration (like 10ms)\n", text.c_str());
+    return 2;
+  }
+  advance_clock_to(link.clock(), link.clock()->now_ns() + ns);
+  return 0;
+}
+
 int hold(char **command) {
   pid_t child = fork();
   if (child == 0) {
@@ -79,7 +112,9 @@ int main(int argc, char **argv) {
   NodeLink link;
   std::string error;
   if (verb.empty()) {
-    fprintf(stderr, "usage: simgpu-ctl usage | devices | blocks | break N | repair N | hold -- CMD... | stop\n");
+    fprintf(stderr,
+            "usage: simgpu-ctl usage | devices | blocks | busy | clock [advance T] | break N | repair N | "
+            "hold -- CMD... | stop\n");
     return 2;
   }
   if (link.connect(false, &error) != 0) {
@@ -92,6 +127,12 @@ int main(int argc, char **argv) {
     print_devices(link);
   } else if (verb == "blocks") {
     print_blocks(link);
+  } else if (verb == "busy") {
+    print_busy(link);
+  } else if (verb == "clock" && argc == 2) {
+    printf("%llu\n", static_cast<unsigned long long>(link.clock()->now_ns()));
+  } else if (verb == "clock" && argc == 4 && strcmp(argv[2], "advance") == 0) {
+    return advance_clock(link, argv[3]);
   } else if ((verb == "break" || verb == "repair") && argc == 3) {
     Message message{};
     message.op = Op::kBreak;
