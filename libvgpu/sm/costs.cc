@@ -76,8 +76,9 @@ std::int64_t Costs::learn(Cost &cost, const Measurement &measured) {
   const std::uint64_t before = cost.least_before_ns.load(memory_order_relaxed);
   const std::uint64_t lowest = before != 0 ? std::min(least, before) : least;
 
-  // Those that were alone, as soon as there are any; until then all. That is too much; so launches are kept farther
-  // apart than they need be, and soon there are some that were alone. Too little would not put itself right.
+  // Those that were alone, as soon as there are any; until then what about half of all exceed. That is too much, if
+  // anything; so launches are kept farther apart than they need be, and soon there are some that were alone. Too little
+  // would not put itself right.
   std::uint32_t alone_before = cost.alone.load(memory_order_relaxed);
   std::uint64_t mean = cost.mean_ns.load(memory_order_relaxed);
   std::uint64_t counted = elapsed;
@@ -88,7 +89,7 @@ std::int64_t Costs::learn(Cost &cost, const Measurement &measured) {
     mean = moved(mean, counted, alone_before, 16);
     cost.alone.store(alone_before, memory_order_relaxed);
   } else if (alone_before == 0) {
-    mean = moved(mean, std::min(elapsed, kFarOut * lowest), samples + 1, 16);
+    mean = samples == 0 ? elapsed : std::clamp(elapsed, mean - mean / 16, mean + mean / 24);
   }
   cost.mean_ns.store(mean, memory_order_relaxed);
 

@@ -22,7 +22,7 @@ struct alignas(64) Cost {
   std::atomic<std::uint64_t> key;          // 0: free; by CAS, once
   std::atomic<std::uint64_t> settled_ns;   // 0: not enough is known of it yet
   std::atomic<std::uint64_t> estimate_ns;  // 0: nothing is known of it
-  std::atomic<std::uint64_t> mean_ns;      // of measurements that were alone; until there are any, of all
+  std::atomic<std::uint64_t> mean_ns;      // of measurements that were alone; until there are any, the middle of all
   std::atomic<std::uint64_t> least_ns;     // of the measurements since `samples` was last a multiple of kWindow
   std::atomic<std::uint64_t> least_before_ns;
   std::atomic<std::uint32_t> samples;
