@@ -65,7 +65,7 @@ Taken take(DeviceUsage &device, Standing &standing, const Price &price, const Ta
     standing.own_tat.store(std::max(own, now_ns - kBurstNs) + step * ranks, memory_order_relaxed);
   }
   device.charged_ns.fetch_add(what.cost_ns, memory_order_relaxed);
-  occupy(device.busy_until, now_ns, what.work_ns);
+  occupy(device.busy_until, now_ns, price.trimmed(what.work_ns));
   return {true, 0, quiet && (ranks == 1 || next + held >= now_ns + what.first_ns), held};
 }
 

@@ -24,6 +24,10 @@ struct Price {
   std::uint32_t percent = 100;  // 1 to 99
   std::uint64_t ratio = 1 << 16;
 
+  // What it probably takes of the device.
+  std::uint64_t trimmed(std::uint64_t cost_ns) const {
+    return static_cast<std::uint64_t>(static_cast<double>(cost_ns) / 65536 * static_cast<double>(ratio));
+  }
   std::uint64_t of(std::uint64_t cost_ns) const {
     return static_cast<std::uint64_t>(static_cast<double>(cost_ns) * (100.0 / 65536) * static_cast<double>(ratio) /
                                       percent);
