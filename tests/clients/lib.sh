@@ -1,6 +1,7 @@
 # Sourced by every client test. A test exits 0 when it passed, 77 when it was skipped (its last line says why), else 1.
 #   need PROGRAM PACKAGE     skips unless the program is there
-#   node [LEVEL]             starts a node of the test's own and puts this shell on it; LEVEL is 13.0 (default) or 535
+#   node [LEVEL]             starts a node of the test's own and puts this shell on it; LEVEL is 13.0 (default) or 535;
+#                            $node_lines are further lines of its description, each with a ; at its end
 #   job [SIZE]               puts this shell, and all it starts from now on, into a job: libvgpu.so is preloaded, and SIZE
 #                            is the limit on each device; without it the job may have all of them
 #   end_job                  and out of it again; fails the test if the job still holds something
@@ -67,7 +68,7 @@ node() {
   export SIMGPU_LEVEL SIMGPU_NODE
   eval "$("$simgpu/env.sh")" || skip "the simulated driver is not built"
   # A device that costs little to fill, and a client that is visible at once.
-  SIMGPU_CONFIG='memory=4GiB; context=100MiB; visibility_ms=0; device; name=Client GPU A; device; name=Client GPU B'
+  SIMGPU_CONFIG=${node_lines:-}'memory=4GiB; context=100MiB; visibility_ms=0; device; name=Client GPU A; device; name=Client GPU B'
   SIMGPU_LOG=1
   export SIMGPU_CONFIG SIMGPU_LOG
   "$SIMGPU_BUILD/simgpu-ctl" devices || exit 1

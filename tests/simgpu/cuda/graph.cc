@@ -4,7 +4,7 @@
 #include <map>
 
 #include "cuda/graph_memory.h"
-#include "cuda/launch.h"
+#include "cuda/kernel_time.h"
 #include "cuda/library.h"
 #include "cuda/user_object.h"
 

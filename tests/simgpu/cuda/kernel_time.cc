@@ -1,6 +1,6 @@
 #include <cstring>
 
-#include "cuda/launch.h"
+#include "cuda/kernel_time.h"
 #include "node/config.h"
 
 namespace simgpu {

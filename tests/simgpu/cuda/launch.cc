@@ -1,6 +1,6 @@
-#include "cuda/launch.h"
-
+// Kernel launches.
 #include "cuda/capture.h"
+#include "cuda/kernel_time.h"
 #include "cuda/library.h"
 #include "cuda/module.h"
 #include "cuda/stream.h"

@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "cuda/copy.h"
-#include "cuda/launch.h"
+#include "cuda/kernel_time.h"
 #include "cuda/managed.h"
 
 namespace simgpu {

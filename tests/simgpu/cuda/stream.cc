@@ -5,8 +5,6 @@
 
 #include <thread>
 
-#include "cuda/launch.h"
-
 namespace simgpu {
 namespace {
 
@@ -145,7 +143,7 @@ void enqueue(Stream *stream, ItemKind kind, std::function<void()> work) {
   progress.changed.notify_all();
 }
 
-void launch_kernel(Stream *stream, uint64_t duration_ns) {
+void launch_kernel_slowly(Stream *stream, uint64_t duration_ns) {
   order_with_default_stream(stream);
   if (stream->holding.load(std::memory_order_acquire) == 0) {
     if (duration_ns != 0) launch_on_device(stream, duration_ns);
@@ -176,7 +174,7 @@ void drain(Stream *stream) {
   stream->context->device->engine.wait_for(tail_of(stream));
 }
 
-void drain_context(Driver *driver, Context *context) {
+void drain_context_slowly(Driver *driver, Context *context) {
   if (context->busy_streams.load(std::memory_order_acquire) != 0) {
     std::vector<Stream *> streams;
     {

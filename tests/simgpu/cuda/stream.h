@@ -19,6 +19,8 @@ namespace simgpu {
 struct Graph;
 struct GraphNode;
 
+inline void count_launch(Context *context) { context->device->books->launches.fetch_add(1, std::memory_order_relaxed); }
+
 constexpr uint32_t kStreamMagic = 0x53545231;
 constexpr uint32_t kEventMagic = 0x45565431;
 
@@ -114,12 +116,19 @@ void submit(Stream *stream, Work &&work);
 
 // Puts work into the stream's own queue.
 void enqueue(Stream *stream, ItemKind kind, std::function<void()> work);
-// Counts a kernel as launched, and has the device run it if it takes time.
-void launch_kernel(Stream *stream, uint64_t duration_ns);
+// Counts a kernel as launched, and has the device run it if it takes time. Cheap for one that takes none.
+inline void launch_kernel(Stream *stream, uint64_t duration_ns);
+void launch_kernel_slowly(Stream *stream, uint64_t duration_ns);
 // Whether all that was submitted has happened.
 bool is_idle(Stream *stream);
 void drain(Stream *stream);
-void drain_context(Driver *driver, Context *context);
+void drain_context_slowly(Driver *driver, Context *context);
+inline void drain_context(Driver *driver, Context *context) {
+  if (__builtin_expect(context->busy_streams.load(std::memory_order_acquire) != 0 ||
+                           !context->device->engine.ended(context->tail.load(std::memory_order_acquire)),
+                       0))
+    drain_context_slowly(driver, context);
+}
 void close_stream(Stream *stream);
 Stream *make_stream(Driver *driver, Context *context, unsigned flags, int priority);
 Event *valid_event(CUevent handle);
@@ -158,6 +167,13 @@ inline uint64_t tail_of(const Stream *stream) {
   uint64_t own = stream->tail.load(std::memory_order_acquire);
   if ((stream->flags & CU_STREAM_NON_BLOCKING) != 0) return own;
   return std::max(own, stream->context->legacy_stream->tail.load(std::memory_order_acquire));
+}
+
+inline void launch_kernel(Stream *stream, uint64_t duration_ns) {
+  if (__builtin_expect(duration_ns == 0 && stream->context->busy_streams.load(std::memory_order_acquire) == 0, 1))
+    count_launch(stream->context);
+  else
+    launch_kernel_slowly(stream, duration_ns);
 }
 
 template <typename Work>

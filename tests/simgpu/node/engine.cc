@@ -34,10 +34,11 @@ void Engine::attach(DeviceState *device, unsigned slot, ClockPage *clock) {
   queue_ = &shared_->queues[slot];
   generation_ = queue_->generation.load(std::memory_order_acquire);
   first_ = queue_->submitted.load(std::memory_order_relaxed);
-  copy_ = std::make_unique<Schedule>();
+  copy_ = std::make_unique_for_overwrite<Schedule>();
 }
 
 uint64_t Engine::launch(uint64_t duration_ns) {
+  if (!owns_queue()) return first_;  // it has ended, like all that this process ever launched
   uint64_t number = queue_->submitted.load(std::memory_order_relaxed) + 1;
   uint64_t depth = device_->facts.queue_depth;
   if (number > queue_->done.load(std::memory_order_acquire) + depth && !ended_slowly(number - depth)) return 0;

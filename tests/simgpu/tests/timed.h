@@ -34,13 +34,16 @@ class TimedTest : public ContextTest {
   std::map<std::string, CUfunction> kernels_;
 };
 
-// How long a process has had device 0.
-inline uint64_t busy_ns(pid_t pid = getpid()) {
+// How long processes have had device 0, at one moment.
+inline std::map<pid_t, uint64_t> busy_times() {
   std::istringstream lines(ctl("busy"));
+  std::map<pid_t, uint64_t> out;
   uint64_t busy;
   int device;
   pid_t owner;
   while (lines >> device >> owner >> busy)
-    if (device == 0 && owner == pid) return busy;
-  return 0;
+    if (device == 0) out[owner] = busy;
+  return out;
 }
+
+inline uint64_t busy_ns(pid_t pid = getpid()) { return busy_times()[pid]; }

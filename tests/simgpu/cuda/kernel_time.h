@@ -1,12 +1,10 @@
-// Kernel launches, and how long kernels take.
+// How long kernels take.
 #pragma once
 
 #include "cuda/core.h"
 #include "cuda/module.h"
 
 namespace simgpu {
-
-inline void count_launch(Context *context) { context->device->books->launches.fetch_add(1, std::memory_order_relaxed); }
 
 // By the device's rules, else by its own name if that says it, as in `spin_200us`, else by the device's default.
 KernelTime time_of_kernel(const DeviceFacts &facts, const std::string &name);
