@@ -14,6 +14,13 @@
 namespace vgpu::spank {
 
 enum class LogLevel : std::uint8_t { error, info, debug };
+// Who holds a job to its SM limit.
+enum class SmBy : std::uint8_t {
+  option,  // the library, in jobs that start with a limit
+  live,    // the library, in every job: its launches are hooked, so that a limit can be set while it runs
+  mps,     // the site's MPS servers, which the job's processes tell their share; launches are not hooked
+};
+
 enum class PreloadBy : std::uint8_t { env, ldso };
 enum class Audit : std::uint8_t { off, log, kill };
 enum class Summary : std::uint8_t { never, used, always };
@@ -44,7 +51,7 @@ struct Config {
   std::uint64_t shard_mem = 0;             // 0: shards say nothing about memory
   std::uint64_t overcommit_percent = 100;  // of a device's memory, for the sum of the jobs on it
   bool require_limits = false;
-  bool live_sm = false;  // launch hooks for every job, so that its SM limit can be changed while it runs
+  SmBy sm = SmBy::option;
   bool fail_open = false;
   Audience opt_out;
 

@@ -65,8 +65,10 @@ Error make_plan(const Config &config, const Request &request, const std::vector<
   if (Error error = decide_limits(config, request, shards, devices, &plan->devices)) return error;
   if (Error error = check_library(config)) return error;
   plan->wanted = true;
-  plan->launch_hooks = config.live_sm;
-  for (const DeviceSpec &device : plan->devices) plan->launch_hooks |= device.sm_percent < 100;
+  plan->launch_hooks = config.sm == SmBy::live;
+  for (const DeviceSpec &device : plan->devices) {
+    plan->launch_hooks |= config.sm == SmBy::option && device.sm_percent < 100;
+  }
   return {};
 }
 

@@ -1,6 +1,7 @@
 // slurmstepd: the job's region is found or made, and every task gets the library.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <ctime>
 
@@ -20,6 +21,8 @@
 namespace vgpu::spank::stepd {
 
 namespace {
+
+constexpr char kMpsShare[] = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
 
 // Filled while the step starts; the tasks inherit it by fork.
 struct Step {
@@ -114,6 +117,22 @@ int remove_library(spank_t handle) {
   return 0;
 }
 
+// What the region says, and not what the step asked for: the job's limit is the one that holds.
+int tell_mps(spank_t handle) {
+  const Step &self = step();
+  Snapshot region;
+  if (Error error =
+          Snapshot::read(self.config.job_directory(self.job.id).c_str(), Trust::root, Detail::memory, &region)) {
+    return refuse(handle, error.text);
+  }
+  std::uint32_t percent = 100;  // MPS knows one share for all of a process's GPUs
+  for (unsigned dev = 0; dev < region.ndev(); ++dev) percent = std::min(percent, region.device(dev).sm_percent);
+  if (percent == 100) return 0;
+  return spank_setenv(handle, kMpsShare, std::to_string(percent).c_str(), 1) == ESPANK_SUCCESS
+             ? 0
+             : refuse(handle, "vgpu: the environment of the task cannot be set");
+}
+
 int add_library(spank_t handle) {
   const Step &self = step();
   const std::string preload = with_library(job_variable(handle, "LD_PRELOAD"), self.config.library);
@@ -122,6 +141,7 @@ int add_library(spank_t handle) {
       spank_setenv(handle, "VGPU_REGION", region.c_str(), 1) != ESPANK_SUCCESS) {
     return refuse(handle, "vgpu: the environment of the task cannot be set");
   }
+  if (self.config.sm == SmBy::mps && tell_mps(handle) != 0) return -1;
   if (self.config.preload == PreloadBy::ldso) {
     if (Error error = isolate_task(self.config, self.job.id)) return refuse(handle, error.text);
   }

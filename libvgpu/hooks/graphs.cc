@@ -1,6 +1,7 @@
 // Graphs: what their nodes allocate is taken at launch, and shared by all graphs of a device.
 #include "runtime/graphs.h"
 #include "charge.h"
+#include "metered.h"
 #include "runtime/stock.h"
 
 using namespace vgpu;
@@ -112,11 +113,12 @@ CUresult cuGraphExecDestroy(CUgraphExec exec) {
 }
 
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
-  return launch(exec, [&] { return REAL(cuGraphLaunch)(exec, stream); });
+  return metered({exec, 1, 0}, stream, [&] { return launch(exec, [&] { return REAL(cuGraphLaunch)(exec, stream); }); });
 }
 
 CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
-  return launch(exec, [&] { return REAL(cuGraphLaunch_ptsz)(exec, stream); });
+  return metered({exec, 1, 0}, per_thread(stream),
+                 [&] { return launch(exec, [&] { return REAL(cuGraphLaunch_ptsz)(exec, stream); }); });
 }
 
 CUresult cuGraphUpload(CUgraphExec exec, CUstream stream) {

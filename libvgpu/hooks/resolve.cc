@@ -5,6 +5,7 @@
 #include "elf_lookup.h"
 #include "runtime/config.h"
 #include "runtime/early.h"
+#include "runtime/runtime.h"
 
 namespace vgpu {
 
@@ -111,8 +112,13 @@ bool is_in_global_scope(Library library) {
   return false;
 }
 
+// Whether programs of this process are given our hook.
+bool is_in_force(const SymbolRow &row) {
+  return region_is_expected() && row.hook != nullptr && (!row.metered || launches_are_metered());
+}
+
 Choice hook_or(unsigned row, void *real) {
-  if (!region_is_expected()) return answer(real);
+  if (!is_in_force(kSymbolRows[row])) return answer(real);
   remember(row, real);
   return answer(kSymbolRows[row].hook);
 }
@@ -175,6 +181,7 @@ void *hook_for(void *driver_pointer, const char *name, int version, std::uint64_
   for (unsigned i = 0; i < kSymbols; ++i) {
     const SymbolRow &row = kSymbolRows[i];
     if (row.name == nullptr || !same_text(row.name, name)) continue;
+    if (!is_in_force(row)) return driver_pointer;
     if (real_pointer(static_cast<Symbol>(i)) == driver_pointer) return row.hook;
     known_name = true;
     if (row.since > version || (row.stream == DefaultStream::per_thread && stream == DefaultStream::legacy)) continue;

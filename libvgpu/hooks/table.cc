@@ -1,11 +1,14 @@
 #include "table.h"
 
+#include <string_view>
+
 namespace vgpu {
 
 // The rows in the order of Symbol.
 const SymbolRow kSymbolRows[kSymbols] = {
-#define CUDA_HOOK(symbol, name, since, stream, family, rule) \
-  {#symbol, Library::cuda, reinterpret_cast<void *>(&::symbol), #name, since, DefaultStream::stream},
+#define CUDA_HOOK(symbol, name, since, stream, family, rule)                   \
+  {#symbol, Library::cuda,         reinterpret_cast<void *>(&::symbol), #name, \
+   since,   DefaultStream::stream, std::string_view(#rule) == "meter"},
 #define NVML_HOOK(symbol, family, rule) \
   {#symbol, Library::nvml, reinterpret_cast<void *>(&::symbol), nullptr, 0, DefaultStream::legacy},
 #define CUDA_CALL(symbol)

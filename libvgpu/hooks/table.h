@@ -41,6 +41,7 @@ struct SymbolRow {
   const char *name;  // null: cuGetProcAddress does not know it
   int since;
   DefaultStream stream;
+  bool metered = false;  // hooked only where launches are metered
 };
 
 inline constexpr unsigned kSymbols = static_cast<unsigned>(Symbol::end);

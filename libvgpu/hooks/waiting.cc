@@ -1,12 +1,18 @@
 // Synchronisation: the moment at which the driver gives back what was freed in stream order.
 #include "charge.h"
+#include "metered.h"
 #include "runtime/stock.h"
 
 using namespace vgpu;
 
 namespace {
 
-CUresult after_waiting(CUresult result) {
+template <typename Wait>
+CUresult waited(Wait wait) {
+  const bool is_metered = launches_are_metered();
+  if (is_metered) sm::before_waiting();
+  const CUresult result = wait();
+  if (is_metered) sm::after_waiting();
   look_at_stock_when_due();
   return result;
 }
@@ -15,10 +21,20 @@ CUresult after_waiting(CUresult result) {
 
 extern "C" {
 
-CUresult cuCtxSynchronize() { return after_waiting(REAL(cuCtxSynchronize)()); }
-CUresult cuCtxSynchronize_v2(CUcontext context) { return after_waiting(REAL(cuCtxSynchronize_v2)(context)); }
-CUresult cuStreamSynchronize(CUstream stream) { return after_waiting(REAL(cuStreamSynchronize)(stream)); }
-CUresult cuStreamSynchronize_ptsz(CUstream stream) { return after_waiting(REAL(cuStreamSynchronize_ptsz)(stream)); }
-CUresult cuEventSynchronize(CUevent event) { return after_waiting(REAL(cuEventSynchronize)(event)); }
+CUresult cuCtxSynchronize() {
+  return waited([] { return REAL(cuCtxSynchronize)(); });
+}
+CUresult cuCtxSynchronize_v2(CUcontext context) {
+  return waited([&] { return REAL(cuCtxSynchronize_v2)(context); });
+}
+CUresult cuStreamSynchronize(CUstream stream) {
+  return waited([&] { return REAL(cuStreamSynchronize)(stream); });
+}
+CUresult cuStreamSynchronize_ptsz(CUstream stream) {
+  return waited([&] { return REAL(cuStreamSynchronize_ptsz)(stream); });
+}
+CUresult cuEventSynchronize(CUevent event) {
+  return waited([&] { return REAL(cuEventSynchronize)(event); });
+}
 
 }  // extern "C"

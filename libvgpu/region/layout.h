@@ -64,7 +64,7 @@ static_assert(sizeof(DeviceIdentity) == 896);
 
 struct alignas(kLine) DeviceLimits {
   Word memory_bytes;    // root, under the OFD lock on `limits`; ranks read it after the device word
-  HalfWord sm_percent;  // root, same lock; 100 = no limit
+  HalfWord sm_percent;  // root, same lock; 100 = no limit; ranks read it with every grant
   alignas(kLine) DeviceIdentity identity;
 };
 static_assert(sizeof(DeviceLimits) == 960 && offsetof(DeviceLimits, identity) == 64);
@@ -98,12 +98,16 @@ struct alignas(kLine) DeviceUsage {
   Word exits;                      // ranks that left in good order while they held memory here
   Word context_units;              // what a context took when last measured; a hint, never trusted
 
-  // Any rank that launches kernels. A line of its own: with an SM limit every launch writes `tat`.
-  alignas(kLine) Word tat;  // ns of CLOCK_MONOTONIC: when the next launch conforms
-  Word trim;                // ratio:32 | epoch:32, written by the elected rank with its epoch
-  Word lease;               // slot | epoch | stamp of the elected rank
-  Word throttled_ns;
-  Word launches;  // added in batches
+  // The SM limiter's (libvgpu/sm). A line of its own: ranks that launch kernels write it. Hints but for `tat`: whatever is
+  // found here, a launch waits a bounded time and then looks again.
+  alignas(kLine) Word tat;  // ns of CLOCK_MONOTONIC: when the next launch conforms; any rank, by CAS
+  Word trim;                // ratio:31 | shared:1 | epoch:32; the elected rank alone, by CAS while the epoch is its own
+  Word lease;         // stamp:36 | epoch:19 | slot:9 of the elected rank; renewed by it, taken over when old, by CAS
+  Word throttled_ns;  // any rank; only grows
+  Word launches;      // any rank; only grows, in batches
+  Word charged_ns;    // any rank; only grows: the GPU time for which launches were let through
+  Word busy_until;    // any rank, by CAS: when the device is done with what was let through, if costs are right
+  Word contenders;    // any rank, by CAS: how many ranks have launched lately
 };
 static_assert(sizeof(DeviceUsage) == 3 * kLine && offsetof(DeviceUsage, tat) == 2 * kLine);
 

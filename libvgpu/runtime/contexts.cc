@@ -22,6 +22,7 @@ struct Entry {
   // Not 0: a green context, or a context it was converted to. What is allocated there is this context's.
   unsigned home;
   CUgreenCtx green;
+  std::uint32_t serial;
 
   bool is(CUcontext handle) const { return context == handle && !closing; }
 };
@@ -59,7 +60,7 @@ unsigned find_or_add(Contexts &all, CUcontext context, CUdevice ordinal) {
   while (index < all.high && all.entries[index].context != nullptr) ++index;
   if (index >= kMaxContexts) return 0;
   if (index >= all.high) all.high = index + 1;
-  all.entries[index] = {context, ordinal, region_device(ordinal), 1, false, false, 0, nullptr};
+  all.entries[index] = {context, ordinal, region_device(ordinal), 1, false, false, 0, nullptr, fresh_epoch()};
   return index;
 }
 
@@ -72,7 +73,7 @@ void add_green(Contexts &all, CUcontext context, CUgreenCtx green, unsigned home
 
 Place place_of(const Contexts &all, unsigned index) {
   const Entry &entry = all.entries[index];
-  return {entry.home != 0 ? entry.home : index, entry.dev, entry.ordinal};
+  return {entry.home != 0 ? entry.home : index, entry.dev, entry.ordinal, entry.serial};
 }
 
 // A green context and what it was converted to. One that is closing may have left its handle to another.
@@ -92,7 +93,7 @@ void for_each_face(CUgreenCtx green, bool closing, Change change) {
   if (REAL(cuCtxGetDevice)(&ordinal) != CUDA_SUCCESS) return false;
   ScopedLock lock(all.mutex);
   const unsigned index = find_or_add(all, context, ordinal);
-  *place = index != 0 ? place_of(all, index) : Place{0, region_device(ordinal), ordinal};
+  *place = index != 0 ? place_of(all, index) : Place{0, region_device(ordinal), ordinal, 0};
   if (place->dev != kNotInJob) remembered = {context, epoch, *place};
   return true;
 }
@@ -123,6 +124,17 @@ bool known_place(CUcontext context, Place *place) {
   if (index == 0) return false;
   *place = place_of(*all, index);
   return true;
+}
+
+bool context_is_open(std::uint32_t serial) {
+  Contexts *all = contexts.get();
+  if (all == nullptr) return false;
+  ScopedLock lock(all->mutex);
+  for (unsigned i = 1; i < all->high; ++i) {
+    const Entry &entry = all->entries[i];
+    if (entry.context != nullptr && !entry.closing && entry.serial == serial) return true;
+  }
+  return false;
 }
 
 void context_opened(CUcontext context, CUdevice ordinal) {

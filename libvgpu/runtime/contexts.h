@@ -1,20 +1,25 @@
 // Which context an allocation goes down with, and on which device of the region that is.
 #pragma once
 
+#include <cstdint>
+
 #include "hooks/cuda_api.h"
 
 namespace vgpu {
 
 struct Place {
-  unsigned context = 0;  // 0: more contexts than we keep track of
-  int dev = 0;           // kNotInJob: not a device of this job
-  CUdevice ordinal = 0;  // CUDA's number of it
+  unsigned context = 0;      // 0: more contexts than we keep track of
+  int dev = 0;               // kNotInJob: not a device of this job
+  CUdevice ordinal = 0;      // CUDA's number of it
+  std::uint32_t serial = 0;  // of the context, and never another's; 0: as above
 };
 
 // Where the calling thread would allocate now. False: it has no current context.
 bool current_place(Place *place);
 // Where a context is that this process made. False: not one that we know.
 bool known_place(CUcontext context, Place *place);
+
+bool context_is_open(std::uint32_t serial);
 
 // A context that was made, or a primary one that was retained.
 void context_opened(CUcontext context, CUdevice ordinal);

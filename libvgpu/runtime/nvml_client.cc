@@ -62,4 +62,12 @@ bool list_processes(unsigned dev, NvmlProcesses *processes) {
   return REAL(nvmlDeviceGetComputeRunningProcesses)(handle, &processes->count, processes->entries) == NVML_SUCCESS;
 }
 
+bool list_utilisation(unsigned dev, unsigned long long since_us, NvmlSamples *samples) {
+  const NvmlCall call;
+  const nvmlDevice_t handle = handle_of(dev);
+  if (handle == nullptr) return false;
+  samples->count = NvmlSamples::kMost;
+  return REAL(nvmlDeviceGetProcessUtilization)(handle, samples->entries, &samples->count, since_us) == NVML_SUCCESS;
+}
+
 }  // namespace vgpu

@@ -20,4 +20,14 @@ struct NvmlProcesses {
 // called only when the process has, had, or is about to have a context.
 bool list_processes(unsigned dev, NvmlProcesses *processes);
 
+// How busy processes kept a device since an instant of NVML's clock, in microseconds. False as above, or if it knows of
+// nothing.
+struct NvmlSamples {
+  static constexpr unsigned kMost = 512;
+
+  nvmlProcessUtilizationSample_t entries[kMost];
+  unsigned count = 0;
+};
+bool list_utilisation(unsigned dev, unsigned long long since_us, NvmlSamples *samples);
+
 }  // namespace vgpu

@@ -1,5 +1,6 @@
 #include "runtime.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -7,12 +8,14 @@
 
 #include "config.h"
 #include "log.h"
+#include "region/files.h"
 #include "wiped.h"
 
 namespace vgpu {
 
 std::atomic<Runtime *> runtime_state{nullptr};
 std::atomic<Mode> runtime_mode{Mode::unknown};
+std::atomic<std::uint8_t> metered_state{0};
 
 namespace {
 
@@ -48,6 +51,18 @@ __attribute__((destructor)) void leave() {
 }
 
 }  // namespace
+
+bool launches_are_metered_now() {
+  bool metered = false;
+  if (region_is_expected()) {
+    RegionFiles files;
+    const Trust trust = inside_slurm_job() ? Trust::root : Trust::root_or_self;
+    // A region that cannot be had is complained of where it matters; until then, not to hook would let launches through.
+    metered = open_limits(region_directory(), trust, O_RDONLY, &files) || files.job.launch_hooks != 0;
+  }
+  metered_state.store(metered ? 2 : 1, std::memory_order_relaxed);
+  return metered;
+}
 
 Mode start_runtime() {
   if (!region_is_expected()) {

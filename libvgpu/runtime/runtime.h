@@ -36,6 +36,16 @@ inline Mode mode() {
 inline Rank &rank() { return runtime_state.load(std::memory_order_relaxed)->rank; }
 inline const Region &region() { return runtime_state.load(std::memory_order_relaxed)->region; }
 
+// Whether this process's launches are metered: its job started with an SM limit. Known before anything is attached to,
+// because it decides which functions a program is given.
+bool launches_are_metered_now();
+extern std::atomic<std::uint8_t> metered_state;  // 0: not asked yet, 1: no, 2: yes
+
+inline bool launches_are_metered() {
+  const std::uint8_t known = metered_state.load(std::memory_order_relaxed);
+  return known != 0 ? known == 2 : launches_are_metered_now();
+}
+
 // The job's limit is below what the device has.
 inline bool is_limited(unsigned dev) { return region().memory_limit(dev) < region().device(dev).identity.memory_bytes; }
 

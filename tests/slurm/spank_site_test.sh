@@ -77,6 +77,20 @@ test_maxima() {
   configure
 }
 
+test_mps() {
+  configure sm=mps
+  run srun $on_n1 --gres=gpu:1 --gpu-sm=35 sh -c 'echo "[$CUDA_MPS_ACTIVE_THREAD_PERCENTAGE]"'
+  equal "MPS is told the share" "[35]" "$output"
+  run srun $on_n1 --gres=gpu:1 --gpu-sm=35 "$rank" --show
+  output_has "launch_hooks=0"
+  run srun $on_n1 --gres=gpu:1 --gpu-mem=1G sh -c 'echo "[$CUDA_MPS_ACTIVE_THREAD_PERCENTAGE]"'
+  equal "and nothing without a limit" "[]" "$output"
+  configure sm=live
+  run srun $on_n1 --gres=gpu:1 --gpu-mem=1G "$rank" --show
+  output_has "launch_hooks=1"
+  configure
+}
+
 test_shards() {
   configure shard_mem=1G
   run srun $on_n1 --gres=shard:3 "$rank" --show

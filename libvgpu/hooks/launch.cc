@@ -1,0 +1,162 @@
+// Kernel launches: metered where the job has an SM limit. Without one a program gets the driver's own functions, and one
+// that was linked with them comes through here and goes straight on.
+#include "metered.h"
+
+using namespace vgpu;
+
+namespace {
+
+sm::Work kernel(CUfunction function, std::uint64_t grid_x, unsigned grid_y, unsigned grid_z, std::uint64_t block_x,
+                unsigned block_y, unsigned block_z) {
+  return {function, grid_x * grid_y * grid_z, block_x * block_y * block_z};
+}
+
+sm::Work kernel(CUfunction function, const CUlaunchConfig *config) {
+  if (config == nullptr) return {function, 1, 1};
+  return kernel(function, config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX, config->blockDimY,
+                config->blockDimZ);
+}
+
+CUstream stream_of(const CUlaunchConfig *config) { return config != nullptr ? config->hStream : nullptr; }
+
+// One after another: what the first waits for cannot be what the second holds, because nothing is held.
+class MultiLaunch {
+ public:
+  MultiLaunch(const CUDA_LAUNCH_PARAMS *list, unsigned count)
+      : list_(list), count_(list != nullptr && count <= kMaxDevices ? count : 0) {
+    for (unsigned i = 0; i < count_; ++i) {
+      in_context(i, [&](const CUDA_LAUNCH_PARAMS &one) {
+        launches_[i] = sm::Launch(
+            kernel(one.function, one.gridDimX, one.gridDimY, one.gridDimZ, one.blockDimX, one.blockDimY, one.blockDimZ),
+            one.hStream);
+      });
+    }
+  }
+  CUresult finish(CUresult result) {
+    for (unsigned i = 0; i < count_; ++i) {
+      in_context(i, [&](const CUDA_LAUNCH_PARAMS &) { launches_[i].finish(result); });
+    }
+    return result;
+  }
+
+ private:
+  template <typename Work>
+  void in_context(unsigned i, Work work) {
+    CUcontext context = nullptr;
+    if (REAL(cuStreamGetCtx)(list_[i].hStream, &context) != CUDA_SUCCESS) return;
+    if (REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS) return;
+    work(list_[i]);
+    REAL(cuCtxPopCurrent_v2)(&context);
+  }
+
+  const CUDA_LAUNCH_PARAMS *list_;
+  unsigned count_;
+  sm::Launch launches_[kMaxDevices];
+};
+
+CUresult and_captured(CUresult result) {
+  if (result == CUDA_SUCCESS) sm::capture_begun();
+  return result;
+}
+
+CUresult and_no_longer(CUresult result) {
+  // Whatever it returns, the capture is over, unless it was not this thread's to end.
+  if (result != CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD && result != CUDA_ERROR_ILLEGAL_STATE) sm::capture_ended();
+  return result;
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+                        unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
+                        CUstream stream, void **params, void **extra) {
+  return metered(kernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z), stream, [&] {
+    return REAL(cuLaunchKernel)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream,
+                                params, extra);
+  });
+}
+
+CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+                             unsigned int block_x, unsigned int block_y, unsigned int block_z,
+                             unsigned int shared_bytes, CUstream stream, void **params, void **extra) {
+  return metered(kernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z), per_thread(stream), [&] {
+    return REAL(cuLaunchKernel_ptsz)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream,
+                                     params, extra);
+  });
+}
+
+CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **params, void **extra) {
+  return metered(kernel(function, config), stream_of(config),
+                 [&] { return REAL(cuLaunchKernelEx)(config, function, params, extra); });
+}
+
+CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **params, void **extra) {
+  return metered(kernel(function, config), per_thread(stream_of(config)),
+                 [&] { return REAL(cuLaunchKernelEx_ptsz)(config, function, params, extra); });
+}
+
+CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+                                   unsigned int block_x, unsigned int block_y, unsigned int block_z,
+                                   unsigned int shared_bytes, CUstream stream, void **params) {
+  return metered(kernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z), stream, [&] {
+    return REAL(cuLaunchCooperativeKernel)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes,
+                                           stream, params);
+  });
+}
+
+CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                                        unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                                        unsigned int block_z, unsigned int shared_bytes, CUstream stream,
+                                        void **params) {
+  return metered(kernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z), per_thread(stream), [&] {
+    return REAL(cuLaunchCooperativeKernel_ptsz)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+                                                shared_bytes, stream, params);
+  });
+}
+
+CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned int count, unsigned int flags) {
+  if (!launches_are_metered()) return REAL(cuLaunchCooperativeKernelMultiDevice)(list, count, flags);
+  MultiLaunch launch(list, count);
+  return launch.finish(REAL(cuLaunchCooperativeKernelMultiDevice)(list, count, flags));
+}
+
+CUresult cuLaunch(CUfunction function) {
+  return metered({function, 1, 0}, nullptr, [&] { return REAL(cuLaunch)(function); });
+}
+
+CUresult cuLaunchGrid(CUfunction function, int width, int height) {
+  return metered(kernel(function, static_cast<unsigned>(width), static_cast<unsigned>(height), 1, 0, 0, 0), nullptr,
+                 [&] { return REAL(cuLaunchGrid)(function, width, height); });
+}
+
+CUresult cuLaunchGridAsync(CUfunction function, int width, int height, CUstream stream) {
+  return metered(kernel(function, static_cast<unsigned>(width), static_cast<unsigned>(height), 1, 0, 0, 0), stream,
+                 [&] { return REAL(cuLaunchGridAsync)(function, width, height, stream); });
+}
+
+CUresult cuStreamBeginCapture(CUstream stream) { return and_captured(REAL(cuStreamBeginCapture)(stream)); }
+CUresult cuStreamBeginCapture_ptsz(CUstream stream) { return and_captured(REAL(cuStreamBeginCapture_ptsz)(stream)); }
+CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
+  return and_captured(REAL(cuStreamBeginCapture_v2)(stream, mode));
+}
+CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode) {
+  return and_captured(REAL(cuStreamBeginCapture_v2_ptsz)(stream, mode));
+}
+CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
+                                     const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode) {
+  return and_captured(REAL(cuStreamBeginCaptureToGraph)(stream, graph, dependencies, edges, count, mode));
+}
+CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
+                                          const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode) {
+  return and_captured(REAL(cuStreamBeginCaptureToGraph_ptsz)(stream, graph, dependencies, edges, count, mode));
+}
+CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
+  return and_no_longer(REAL(cuStreamEndCapture)(stream, graph));
+}
+CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
+  return and_no_longer(REAL(cuStreamEndCapture_ptsz)(stream, graph));
+}
+
+}  // extern "C"

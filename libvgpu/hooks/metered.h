@@ -1,0 +1,20 @@
+// The shape of every hook that launches.
+#pragma once
+
+#include "sm/launch.h"
+#include "table.h"
+
+namespace vgpu {
+
+// The stream that a function with per-thread default streams means.
+inline CUstream per_thread(CUstream stream) { return stream != nullptr ? stream : CU_STREAM_PER_THREAD; }
+
+// Where there is no limit, nothing but the call.
+template <typename Call>
+inline CUresult metered(const sm::Work &work, CUstream stream, Call call) {
+  if (__builtin_expect(!launches_are_metered(), 1)) return call();
+  sm::Launch launch(work, stream);
+  return launch.finish(call());
+}
+
+}  // namespace vgpu

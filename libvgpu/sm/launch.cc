@@ -1,0 +1,152 @@
+#include "launch.h"
+
+#include <algorithm>
+
+#include "hooks/table.h"
+#include "runtime/devices.h"
+#include "wait.h"
+#include "watch.h"
+
+namespace vgpu::sm {
+
+std::atomic<std::uint32_t> captures{0};
+
+namespace {
+
+using std::memory_order_relaxed;
+
+constexpr std::uint64_t kFirstLookNs = 100'000, kLastLookNs = 2'000'000;  // at what is measured for the first time
+constexpr std::uint64_t kReportLaunches = 4096, kReportEveryNs = 100'000'000;
+
+// All zeroes is its beginning; a forked child has its own.
+struct Process {
+  Costs costs;
+  Probes probes;
+  struct Device {
+    Meter meter;
+    Watch watch;
+    std::atomic<std::uint64_t> reported_ns;
+  } devices[kMaxDevices];
+};
+constinit WipedOnFork<Process> process;
+
+// Several devices may share a purse, one at a time.
+constexpr unsigned kPurses = 4;
+[[gnu::tls_model("initial-exec")]] thread_local constinit Purse purses[kPurses]{};
+
+std::uint32_t percent_of(unsigned dev) { return region().device(dev).sm_percent.load(memory_order_relaxed); }
+DeviceUsage &usage_of(unsigned dev) { return region().usage().device(dev); }
+
+bool is_recording(CUstream stream) {
+  if (captures.load(memory_order_relaxed) == 0) return false;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  // Where the driver will not say, another stream is being captured and this one is the legacy stream, which cannot be.
+  return REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+// Where the current context is. False: nowhere that concerns us.
+bool metered_place(Place *place) { return mode() == Mode::active && current_place(place) && place->dev != kNotInJob; }
+
+// The thread's purse for this device; what another device left in it goes back.
+Purse &purse_for(unsigned dev) {
+  Purse &purse = purses[dev % kPurses];
+  if (purse.dev != dev) {
+    if (purse.launches != 0) rank().note_launches(purse.dev, purse.launches);
+    if (purse.credit_ns != 0) give_back(usage_of(purse.dev), purse, percent_of(purse.dev));
+    purse = {dev, 0, 0};
+  }
+  return purse;
+}
+
+void report(Process::Device &device, unsigned dev, Purse &purse, std::uint64_t now_ns) {
+  if (purse.launches < kReportLaunches && now_ns - device.reported_ns.load(memory_order_relaxed) < kReportEveryNs)
+    return;
+  device.reported_ns.store(now_ns, memory_order_relaxed);
+  rank().note_launches(dev, purse.launches);
+  purse.launches = 0;
+}
+
+void read_measurements(Process &state, const Place &place) {
+  // In a capture of whatever stream, asking for an event can spoil it.
+  if (captures.load(memory_order_relaxed) != 0) return;
+  const auto dev = static_cast<unsigned>(place.dev);
+  if (read_probes(state.probes, place, state.costs, usage_of(dev), percent_of(dev))) wake_all(region().generation());
+}
+
+}  // namespace
+
+void capture_begun() { captures.fetch_add(1, memory_order_relaxed); }
+void capture_ended() {
+  std::uint32_t open = captures.load(memory_order_relaxed);
+  while (open != 0 && !captures.compare_exchange_weak(open, open - 1, memory_order_relaxed)) {
+  }
+}
+
+bool Launch::pay_from_purse(const Work &work) {
+  Place place;
+  Process *state = process.get();
+  if (state == nullptr || !metered_place(&place)) return true;
+  const auto dev = static_cast<unsigned>(place.dev);
+  if (percent_of(dev) >= 100) return true;
+  if (captures.load(memory_order_relaxed) != 0) return false;
+  return sm::pay(purses[dev % kPurses], dev, state->costs.find(work.function, work.blocks, work.threads));
+}
+
+void Launch::pay(const Work &work) {
+  Place place;
+  Process &state = *process.get();
+  if (!metered_place(&place) || is_recording(stream_)) return;
+  const auto dev = static_cast<unsigned>(place.dev);
+  Process::Device &device = state.devices[dev];
+  DeviceUsage &usage = usage_of(dev);
+  Cost &cost = state.costs.find(work.function, work.blocks, work.threads);
+  Purse &purse = purse_for(dev);
+
+  const HalfWord &generation = region().generation();
+  std::uint64_t waited_since = 0, look_after = kFirstLookNs;
+  for (;;) {
+    // Acquire: with a new generation comes the new limit. Read before it, so that no change is slept through.
+    const std::uint32_t seen = generation.load(std::memory_order_acquire);
+    const std::uint32_t percent = percent_of(dev);
+    if (percent >= 100) break;
+    read_measurements(state, place);
+    const std::uint64_t now = monotonic_ns();
+    const Decision decision = decide(usage, device.meter, cost, purse, percent, now);
+    if (decision.go) {
+      report(device, dev, purse, now);
+      const bool measure = decision.measure && captures.load(memory_order_relaxed) == 0;
+      if (measure) probe_ = open_probe(state.probes, place, cost, decision, stream_);
+      if (probe_ == nullptr) let_go(usage, decision.held_ns);
+      break;
+    }
+    if (waited_since == 0) waited_since = now;
+    watch(device.watch, dev, usage, state.costs, now);
+    std::uint64_t longest = kLongestWaitNs;
+    if (state.probes.learning.load(memory_order_relaxed) != 0) {
+      longest = look_after;
+      look_after = std::min(2 * look_after, kLastLookNs);
+    }
+    wait_until(generation, seen, std::min(decision.until_ns, now + longest));
+  }
+  if (waited_since != 0) rank().note_throttled(dev, monotonic_ns() - waited_since);
+}
+
+void Launch::close(bool launched) {
+  close_probe(process.get()->probes, *probe_, usage_of(probe_->dev), launched, stream_);
+}
+
+void before_waiting() {
+  if (mode() != Mode::active) return;
+  for (Purse &purse : purses) {
+    if (purse.credit_ns != 0) give_back(usage_of(purse.dev), purse, percent_of(purse.dev));
+  }
+}
+
+void after_waiting() {
+  Process *state = process.get();
+  Place place;
+  if (state == nullptr || state->probes.busy.load(memory_order_relaxed) == 0 || !metered_place(&place)) return;
+  read_measurements(*state, place);
+}
+
+}  // namespace vgpu::sm

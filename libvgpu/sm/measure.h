@@ -1,0 +1,49 @@
+// Measures launches: two events around one, read when the program comes by again. Never waits for the device.
+#pragma once
+
+#include "costs.h"
+#include "hooks/cuda_api.h"
+#include "meter.h"
+#include "runtime/contexts.h"
+#include "runtime/wiped.h"
+
+namespace vgpu::sm {
+
+// An event pair and the launch it is around.
+struct Probe {
+  enum State : std::uint8_t { free, open, under_way };
+
+  std::atomic<State> state;
+  std::uint32_t context;  // the serial number of the context that the events belong to; 0: there are none yet
+  CUevent start, end;
+  Cost *cost;
+  std::uint64_t charged_ns;
+  unsigned dev;
+  std::uint64_t held_ns;  // see Taken
+  bool alone;
+  bool idle;  // the stream had nothing to do before the launch
+  // When the host took the first event, had taken it, was about to launch, had launched, and had taken the second.
+  std::uint64_t opened_ns, recorded_ns, ready_ns, launched_ns, closed_ns;
+  bool first;  // nothing was known of the cost
+};
+
+// All that a process measures at a time. All zeroes is its beginning. One thread at a time looks at it; another that
+// comes by does without.
+struct Probes {
+  static constexpr unsigned kMost = 16;
+
+  pthread_mutex_t mutex;
+  std::atomic<std::uint32_t> busy;      // probes that are not free
+  std::atomic<std::uint32_t> learning;  // of these, first measurements
+  Probe all[kMost];
+};
+
+// Before a launch in the current context; null: not this time. Takes the first event.
+Probe *open_probe(Probes &probes, const Place &place, Cost &cost, const Decision &decision, CUstream stream);
+// After it. Takes the second event.
+void close_probe(Probes &probes, Probe &probe, DeviceUsage &device, bool launched, CUstream stream);
+
+// What has come to its end in the current context. True: see learn().
+bool read_probes(Probes &probes, const Place &place, Costs &costs, DeviceUsage &device, std::uint32_t percent);
+
+}  // namespace vgpu::sm

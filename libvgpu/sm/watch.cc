@@ -1,0 +1,88 @@
+#include "watch.h"
+
+#include <time.h>
+
+#include <algorithm>
+
+#include "runtime/job_processes.h"
+#include "runtime/nvml_client.h"
+#include "runtime/runtime.h"
+#include "wait.h"
+
+namespace vgpu::sm {
+
+namespace {
+
+constexpr std::uint64_t kSlowNs = 10'000'000;
+constexpr std::uint64_t kRestFactor = 50;  // after a slow answer, NVML gets at most a fiftieth of a thread's time
+
+std::uint64_t nvml_clock_us() {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000 + static_cast<std::uint64_t>(now.tv_nsec) / 1000;
+}
+
+// Whether others than the job's own processes compute there, too.
+bool is_shared(unsigned dev, JobProcesses &job) {
+  NvmlProcesses processes;
+  if (!list_processes(dev, &processes)) return false;
+  for (unsigned i = 0; i < processes.count; ++i) job.see(processes.entries[i].pid);
+  for (unsigned i = 0; i < processes.count; ++i) {
+    if (!job.has(processes.entries[i].pid)) return true;
+  }
+  return false;
+}
+
+// The job's own part of what is new since the last look. False: nothing is.
+bool observe(Watch &state, unsigned dev, JobProcesses &job, std::uint64_t now_ns, Observation *seen) {
+  NvmlSamples samples;
+  const std::uint64_t now_us = nvml_clock_us();
+  if (state.seen_us == 0) state.seen_us = now_us - 1'000'000;
+  if (!list_utilisation(dev, state.seen_us, &samples)) return false;
+  unsigned long long newest_us = 0;
+  for (unsigned i = 0; i < samples.count; ++i) {
+    const nvmlProcessUtilizationSample_t &sample = samples.entries[i];
+    newest_us = std::max(newest_us, sample.timeStamp);
+    if (!job.has(sample.pid)) continue;
+    seen->percent += std::min(sample.smUtil, 100u);
+    ++seen->processes;
+  }
+  if (newest_us <= state.seen_us || newest_us > now_us) return false;
+  state.seen_us = newest_us;
+  seen->to_ns = now_ns - (now_us - newest_us) * 1000;
+  return true;
+}
+
+void look(Watch &state, unsigned dev, DeviceUsage &device, const Costs &costs, std::uint64_t now_ns) {
+  if (state.revisions != costs.revisions()) {
+    state.revisions = costs.revisions();
+    state.feedback.forget(now_ns);
+  }
+  state.feedback.note_charged(now_ns, device.charged_ns.load(std::memory_order_relaxed));
+  TrimWord trim = TrimWord::unpack(device.trim.load(std::memory_order_relaxed));
+  JobProcesses job;
+  Observation seen;
+  seen.shared = is_shared(dev, job);
+  seen.launch_ns = costs.typical_ns();
+  if (observe(state, dev, job, now_ns, &seen)) trim.ratio = state.feedback.observe(seen, now_ns, trim.ratio);
+  publish(device, state.candidate, trim.ratio, seen.shared);
+}
+
+}  // namespace
+
+void watch(Watch &state, unsigned dev, DeviceUsage &device, const Costs &costs, std::uint64_t now_ns) {
+  if (state.busy.exchange(true, std::memory_order_acquire)) return;
+  if (now_ns >= state.not_before_ns) {
+    state.not_before_ns = now_ns + kTickMs * 1'000'000 / 4;
+    const Turn turn = claim_turn(device, state.candidate, rank().slot(), now_ns / 1'000'000);
+    if (turn == Turn::first) state.feedback.reset();
+    if (turn != Turn::no) {
+      look(state, dev, device, costs, now_ns);
+      const std::uint64_t took_ns = monotonic_ns() - now_ns;
+      if (took_ns > kSlowNs) state.not_before_ns = now_ns + took_ns * kRestFactor;
+    }
+  }
+  state.busy.store(false, std::memory_order_release);
+}
+
+}  // namespace vgpu::sm

@@ -1,0 +1,134 @@
+#include "node.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+
+#include "../bench_region.h"
+#include "../clock.h"
+#include "region/region.h"
+#include "sm/words.h"
+
+namespace bench {
+
+namespace {
+
+constexpr std::uint64_t kMemory = std::uint64_t{16} << 30;
+
+}  // namespace
+
+const std::vector<unsigned> SmNode::kLagsMs = {170, 500, 1000};
+
+SmNode::SmNode() {
+  const char *path = std::getenv("LD_LIBRARY_PATH");
+  setenv("LD_LIBRARY_PATH", path != nullptr ? (SIMGPU_LIBRARIES ":" + std::string(path)).c_str() : SIMGPU_LIBRARIES, 1);
+  setenv("SIMGPU_NODE", (scratch_.path() + "/node").c_str(), 1);
+  setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
+  std::string description = "memory=16GiB; reserved=0; context=64MiB; visibility_ms=0; idle_ms=2000";
+  for (unsigned lane = 0; lane < kLanes; ++lane) {
+    for (const unsigned lag : kLagsMs) {
+      description += "; device; uuid=" + uuid(device(lane, lag)) + "; utilisation_lag=" + std::to_string(lag) + "ms";
+    }
+  }
+  setenv("SIMGPU_CONFIG", description.c_str(), 1);
+  busy();  // starts the node
+}
+
+unsigned SmNode::device(unsigned lane, unsigned lag_ms) {
+  unsigned index = 0;
+  while (index + 1 < kLagsMs.size() && kLagsMs[index] != lag_ms) ++index;
+  return lane * static_cast<unsigned>(kLagsMs.size()) + index;
+}
+
+std::string SmNode::uuid(unsigned device) {
+  char text[64];
+  std::snprintf(text, sizeof text, "GPU-be7c0000-0000-4000-8000-%012x", device + 1);
+  return text;
+}
+
+std::vector<SmNode::Busy> SmNode::busy() {
+  const std::unique_ptr<FILE, int (*)(FILE *)> lines(popen(SIMGPU_CTL " busy", "re"), pclose);
+  std::vector<Busy> all;
+  char line[256];
+  while (lines && std::fgets(line, sizeof line, lines.get()) != nullptr) {
+    Busy one{};
+    unsigned long long ns = 0;
+    if (std::sscanf(line, "%u %d %llu", &one.device, &one.pid, &ns) != 3) continue;
+    one.ns = ns;
+    all.push_back(one);
+  }
+  return all;
+}
+
+std::map<std::string, std::string> limited_environment(const std::string &region) {
+  return {{"VGPU_REGION", region}, {"LD_PRELOAD", LIBVGPU_PATH}};
+}
+
+SmJob::SmJob(const SmNode &node, unsigned device, unsigned percent, unsigned ranks, const SmProgram &program,
+             std::uint64_t until_ns)
+    : node_(node) {
+  std::map<std::string, std::string> environment;
+  if (percent < 100) {
+    static unsigned made = 0;
+    name_ = "sm-" + std::to_string(++made);
+    vgpu::DeviceSpec spec;
+    std::snprintf(spec.identity.uuid, sizeof spec.identity.uuid, "%s", SmNode::uuid(device).c_str());
+    spec.identity.memory_bytes = spec.memory_limit = kMemory;
+    spec.sm_percent = percent;
+    vgpu::RegionSpec region;
+    region.uid = getuid();
+    region.launch_hooks = true;
+    region.ndev = 1;
+    region.devices = &spec;
+    check(vgpu::Region::create(node.directory().c_str(), name_.c_str(), region));
+    environment = limited_environment(node.directory() + "/" + name_);
+  }
+  for (unsigned i = 0; i < ranks; ++i) {
+    ranks_.emplace_back(program.arguments(static_cast<int>(device), until_ns), environment);
+  }
+}
+
+SmJob::~SmJob() {
+  ranks_.clear();
+  if (name_.empty()) return;
+  const vgpu::Error error = vgpu::Region::remove(node_.directory().c_str(), name_.c_str());
+  if (error) std::fprintf(stderr, "%s\n", error.text);
+}
+
+std::uint64_t SmJob::busy_ns(const std::vector<SmNode::Busy> &all) const {
+  std::uint64_t sum = 0;
+  for (unsigned rank = 0; rank < ranks_.size(); ++rank) sum += busy_ns(all, rank);
+  return sum;
+}
+
+std::uint64_t SmJob::busy_ns(const std::vector<SmNode::Busy> &all, unsigned rank) const {
+  std::uint64_t sum = 0;
+  for (const SmNode::Busy &one : all) sum += one.pid == ranks_[rank].pid() ? one.ns : 0;
+  return sum;
+}
+
+void SmJob::signal(unsigned rank, int number) { kill(ranks_[rank].pid(), number); }
+
+int SmJob::leader() const {
+  vgpu::Region region;
+  check(vgpu::Region::attach((node_.directory() + "/" + name_).c_str(), vgpu::Trust::root_or_self, &region));
+  const std::uint64_t lease = region.usage().device(0).lease.load();
+  if (lease == 0) return -1;
+  const auto slot = static_cast<unsigned>(vgpu::sm::LeaseWord::unpack(lease).slot);
+  const auto pid = static_cast<pid_t>(vgpu::OwnerWord::unpack(region.usage().owner(slot).load()).pid);
+  for (unsigned rank = 0; rank < ranks_.size(); ++rank) {
+    if (ranks_[rank].pid() == pid) return static_cast<int>(rank);
+  }
+  return -1;
+}
+
+void SmJob::set_percent(unsigned percent) {
+  vgpu::LimitChange change;
+  change.sm_percent = percent;
+  check(vgpu::change_limits((node_.directory() + "/" + name_).c_str(), vgpu::Trust::root_or_self, change));
+}
+
+}  // namespace bench

@@ -1,0 +1,135 @@
+// Learning what launches cost, and deciding with it.
+#include "sm/costs.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <random>
+
+#include "sm/meter.h"
+
+namespace vgpu::sm::test {
+namespace {
+
+constexpr std::uint64_t kUs = 1'000, kMs = 1'000'000, kSecond = 1'000 * kMs;
+
+class CostsTest : public testing::Test {
+ protected:
+  Cost &kernel(int number, std::uint64_t blocks = 1) { return costs_->find(&functions_[number], blocks, 256); }
+  std::int64_t measured(Cost &cost, std::uint64_t elapsed, bool alone = true, bool shared = false) {
+    return costs_->learn(cost, {elapsed, 0, alone, shared});
+  }
+
+  std::unique_ptr<Costs> costs_ = std::make_unique<Costs>();
+  long functions_[8];
+};
+
+TEST_F(CostsTest, SizesOfAFunctionAreDifferentLaunches) {
+  EXPECT_EQ(&kernel(0), &kernel(0));
+  EXPECT_NE(&kernel(0), &kernel(1));
+  EXPECT_NE(&kernel(0, 1), &kernel(0, 2));
+}
+
+TEST_F(CostsTest, AFullTableStillAnswers) {
+  for (std::uint64_t blocks = 1; blocks < 20'000; ++blocks) kernel(0, blocks).key.load();
+  EXPECT_EQ(&kernel(0, 19'999), &kernel(0, 19'999));
+}
+
+TEST_F(CostsTest, ANewSizeCostsWhatTheFunctionCostBefore) {
+  measured(kernel(0, 10), 300 * kUs);
+  EXPECT_EQ(Costs::estimate(kernel(0, 11)), 300 * kUs);
+  EXPECT_EQ(Costs::estimate(kernel(1, 10)), 0u);
+}
+
+TEST_F(CostsTest, AGuessIsAtLeastTheTimeThatHasPassed) {
+  Cost &cost = kernel(0);
+  EXPECT_EQ(Costs::guess(cost, kSecond), kFirstGuessNs);
+  Costs::note_guess(cost, kFirstGuessNs, kSecond);
+  cost.under_way = 1;
+  EXPECT_EQ(Costs::guess(cost, 2 * kSecond), kSecond);
+}
+
+TEST_F(CostsTest, GuessesArePutRightByTheFirstMeasurement) {
+  Cost &cost = kernel(0);
+  Costs::note_guess(cost, 25 * kMs, kSecond);
+  Costs::note_guess(cost, 30 * kMs, kSecond);
+  EXPECT_EQ(measured(cost, 20 * kMs), -15 * static_cast<std::int64_t>(kMs));
+  EXPECT_EQ(Costs::estimate(cost), 20 * kMs);
+}
+
+TEST_F(CostsTest, WhatCannotBeMeasuredIsNotGuessedHighForEver) {
+  Cost &cost = kernel(0);
+  for (int i = 0; i < 16; ++i) Costs::note_guess(cost, Costs::guess(cost, kSecond), kSecond);
+  EXPECT_LT(Costs::guess(cost, 100 * kSecond), kMs);
+}
+
+// Kernels that take now this long, now that long.
+TEST_F(CostsTest, TheMeanOfMeasurementsAloneCounts) {
+  std::mt19937_64 random(1);
+  Cost &cost = kernel(0);
+  double sum = 0;
+  constexpr int kTimes = 2000;
+  for (int i = 0; i < kTimes; ++i) {
+    const std::uint64_t took = 100 * kUs + random() % (800 * kUs);
+    measured(cost, took);
+    sum += static_cast<double>(Costs::estimate(cost));
+  }
+  EXPECT_NEAR(sum / kTimes, 500.0 * kUs, 20.0 * kUs);
+}
+
+TEST_F(CostsTest, AmongOtherJobsTheLeastCounts) {
+  std::mt19937_64 random(2);
+  Cost &cost = kernel(0);
+  for (int i = 0; i < 100; ++i) measured(cost, 200 * kUs + (random() % 4 != 0 ? random() % (5 * kMs) : 0), false, true);
+  EXPECT_EQ(Costs::estimate(cost), 200 * kUs);
+  // And it follows a kernel that became slower.
+  for (int i = 0; i < 100; ++i) measured(cost, 600 * kUs + (random() % 4 != 0 ? random() % (5 * kMs) : 0), false, true);
+  EXPECT_EQ(Costs::estimate(cost), 600 * kUs);
+}
+
+TEST_F(CostsTest, OneThatWasNotAloneAfterAllDoesLittle) {
+  Cost &cost = kernel(0);
+  for (int i = 0; i < 50; ++i) measured(cost, 20 * kUs);
+  measured(cost, 20 * kMs);
+  EXPECT_LT(Costs::estimate(cost), 25 * kUs);
+}
+
+TEST_F(CostsTest, ShortLaunchesArePaidFromThePurse) {
+  DeviceUsage device{};
+  Meter meter{};
+  Purse purse;
+  Cost &cost = kernel(0);
+  for (int i = 0; i < 3; ++i) measured(cost, 20 * kUs);
+  EXPECT_FALSE(pay(purse, 0, cost));
+  ASSERT_TRUE(decide(device, meter, cost, purse, 50, 100 * kSecond).go);
+  unsigned paid = 1;
+  while (pay(purse, 0, cost)) ++paid;
+  EXPECT_EQ(paid, kPieceNs / (20 * kUs));
+  EXPECT_EQ(purse.credit_ns, 0u);
+  EXPECT_EQ(device.charged_ns.load(), kPieceNs);
+  EXPECT_EQ(purse.launches, paid);
+}
+
+TEST_F(CostsTest, WhatIsNotSpentGoesBack) {
+  DeviceUsage device{};
+  Meter meter{};
+  Purse purse;
+  Cost &cost = kernel(0);
+  for (int i = 0; i < 3; ++i) measured(cost, 20 * kUs);
+  ASSERT_TRUE(decide(device, meter, cost, purse, 50, 100 * kSecond).go);
+  const std::uint64_t before = device.tat.load();
+  give_back(device, purse, 50);
+  EXPECT_EQ(device.tat.load(), before - 2 * (kPieceNs - 20 * kUs));
+  EXPECT_EQ(device.charged_ns.load(), 20 * kUs);
+}
+
+TEST_F(CostsTest, ThePurseOfOneDeviceDoesNotPayOnAnother) {
+  Purse purse = {0, kSecond, 0};
+  Cost &cost = kernel(0);
+  for (int i = 0; i < 3; ++i) measured(cost, 20 * kUs);
+  EXPECT_TRUE(pay(purse, 0, cost));
+  EXPECT_FALSE(pay(purse, 1, cost));
+}
+
+}  // namespace
+}  // namespace vgpu::sm::test

@@ -1,0 +1,104 @@
+// The elected rank: who it is, and what it makes of NVML.
+#include "sm/feedback.h"
+
+#include <gtest/gtest.h>
+
+#include "sm/election.h"
+
+namespace vgpu::sm::test {
+namespace {
+
+constexpr std::uint64_t kMs = 1'000'000;
+constexpr std::uint64_t kWindowNs = 167 * kMs;
+
+// A job that is charged `charged` percent and of which NVML says `seen`, for a while. Returns the ratio.
+std::uint64_t after(double seconds, double charged, unsigned seen, unsigned processes = 1, bool shared = false,
+                    std::uint64_t ratio = TrimWord::kOne) {
+  Feedback feedback;
+  const std::uint64_t start = 1000'000 * kMs;
+  for (std::uint64_t now = start; static_cast<double>(now - start) < seconds * 1e9; now += kWindowNs) {
+    feedback.note_charged(now, static_cast<std::uint64_t>(static_cast<double>(now - start) * charged / 100));
+    ratio = feedback.observe({now - 500 * kMs, seen, processes, kMs, shared}, now, ratio);
+  }
+  return ratio;
+}
+
+TEST(Feedback, AgreementChangesNothing) { EXPECT_EQ(after(60, 50, 50), TrimWord::kOne); }
+
+TEST(Feedback, NorDoesWhatRoundingExplains) {
+  EXPECT_EQ(after(60, 50, 49), TrimWord::kOne);
+  EXPECT_EQ(after(60, 10, 3, 8), TrimWord::kOne);  // eight times 1.25, cut off to 1 or to 0
+}
+
+TEST(Feedback, CostsThatAreOffAreFound) {
+  EXPECT_NEAR(static_cast<double>(after(4, 25, 50)) / TrimWord::kOne, 2, 0.05);
+  EXPECT_NEAR(static_cast<double>(after(4, 50, 20)) / TrimWord::kOne, 0.4, 0.05);
+}
+
+TEST(Feedback, AmongOtherJobsSmallerDifferencesCount) {
+  EXPECT_EQ(after(4, 30, 32, 1, false), TrimWord::kOne);
+  EXPECT_NE(after(4, 30, 32, 1, true), TrimWord::kOne);
+}
+
+TEST(Feedback, NotBeforeItHasSeenEnough) { EXPECT_EQ(after(2, 50, 20), TrimWord::kOne); }
+
+TEST(Feedback, ItNeverGoesToExtremes) {
+  EXPECT_LE(after(600, 1, 100), 16 * TrimWord::kOne);
+  EXPECT_GE(after(600, 90, 0), TrimWord::kOne / 16);
+}
+
+TEST(Words, SurviveTheirPacking) {
+  const TrimWord trim = TrimWord::unpack(TrimWord{12'345, true, 77}.pack());
+  EXPECT_EQ(trim.ratio, 12'345u);
+  EXPECT_TRUE(trim.shared);
+  EXPECT_EQ(trim.epoch, 77u);
+  EXPECT_EQ(TrimWord::unpack(0).ratio, TrimWord::kOne);
+  const LeaseWord lease = LeaseWord::unpack(LeaseWord{511, 99, 123'456'789}.pack());
+  EXPECT_EQ(lease.slot, 511u);
+  EXPECT_EQ(lease.epoch, 99u);
+  EXPECT_EQ(lease.stamp, 123'456'789u);
+}
+
+class ElectionTest : public testing::Test {
+ protected:
+  DeviceUsage device_{};
+  Candidate first_, second_;
+  std::uint64_t now_ = 1'000'000;
+};
+
+TEST_F(ElectionTest, OneLooksOncePerTick) {
+  EXPECT_EQ(claim_turn(device_, first_, 1, now_), Turn::first);
+  EXPECT_EQ(claim_turn(device_, first_, 1, now_ + kTickMs - 1), Turn::no);
+  EXPECT_EQ(claim_turn(device_, second_, 2, now_ + kTickMs), Turn::no);
+  EXPECT_EQ(claim_turn(device_, first_, 1, now_ + kTickMs), Turn::yes);
+}
+
+TEST_F(ElectionTest, OneThatStaysAwayIsReplacedAfterThreeTicks) {
+  claim_turn(device_, first_, 1, now_);
+  EXPECT_EQ(claim_turn(device_, second_, 2, now_ + 3 * kTickMs - 1), Turn::no);
+  EXPECT_EQ(claim_turn(device_, second_, 2, now_ + 3 * kTickMs), Turn::first);
+  EXPECT_EQ(claim_turn(device_, first_, 1, now_ + 4 * kTickMs), Turn::no);
+}
+
+TEST_F(ElectionTest, OneThatWakesChangesNothing) {
+  claim_turn(device_, first_, 1, now_);
+  EXPECT_TRUE(publish(device_, first_, 2 * TrimWord::kOne, false));
+  claim_turn(device_, second_, 2, now_ + 3 * kTickMs);
+  EXPECT_EQ(TrimWord::unpack(device_.trim.load()).ratio, 2 * TrimWord::kOne) << "the new one starts from there";
+  EXPECT_FALSE(publish(device_, first_, 9 * TrimWord::kOne, true));
+  EXPECT_TRUE(publish(device_, second_, 3 * TrimWord::kOne, false));
+  EXPECT_EQ(TrimWord::unpack(device_.trim.load()).ratio, 3 * TrimWord::kOne);
+}
+
+TEST_F(ElectionTest, AnotherProcessInTheSameSlotIsNotElected) {
+  claim_turn(device_, first_, 1, now_);
+  EXPECT_EQ(claim_turn(device_, second_, 1, now_ + kTickMs), Turn::no);
+}
+
+TEST_F(ElectionTest, AStampFromTheFutureIsNobodys) {
+  device_.lease = LeaseWord{1, 5, now_ + 1'000'000}.pack();
+  EXPECT_EQ(claim_turn(device_, first_, 3, now_), Turn::first);
+}
+
+}  // namespace
+}  // namespace vgpu::sm::test

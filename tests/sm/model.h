@@ -1,0 +1,62 @@
+// A made-up device with made-up ranks on a clock of their own, which run the limiter's very code: a discrete-event
+// simulation, in which hours pass in seconds.
+//
+// The device runs one kernel at a time, each process's in the order of their launches, and takes turns between processes.
+// An event is stamped when its stream comes there, whether or not the device has time for the stream: what is measured
+// around a kernel is too long whenever anything else was on the device. Threads wake late. NVML tells whole percents of
+// windows that ended some time ago. All of it is harder on the limiter than hardware is.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace vgpu::sm::test {
+
+inline constexpr std::uint64_t kUs = 1'000, kMs = 1'000'000, kSecond = 1'000'000'000;
+
+struct Program {
+  std::vector<std::uint64_t> kernels = {2 * kMs};  // durations; of several, each launch is one at random
+  unsigned streams = 1;
+  unsigned per_graph = 1;      // kernels in a launch
+  std::uint64_t work_ns = 0;   // not 0: this much is launched and waited for ...
+  std::uint64_t pause_ns = 0;  // ... and then there is a pause
+  double spread = 0;           // of durations of one and the same kernel: 0.5 is from half to one and a half
+};
+
+struct Job {
+  unsigned percent = 100;
+  unsigned ranks = 1;
+  Program program;
+};
+
+struct Scenario {
+  std::vector<Job> jobs;
+  std::uint64_t nvml_lag_ns = 170 * kMs;
+  std::uint64_t seed = 1;
+  std::uint64_t warm_up_ns = kSecond;
+  std::uint64_t measured_ns = 5 * kSecond;
+  // What else happens: called once at each of these times, with the simulation to act on.
+  class Control {
+   public:
+    virtual void stop(unsigned job, unsigned rank) = 0;
+    virtual void set_percent(unsigned job, unsigned percent) = 0;
+    virtual int leader(unsigned job) = 0;  // -1: none
+   protected:
+    ~Control() = default;
+  };
+  std::vector<std::pair<std::uint64_t, std::function<void(Control &)>>> happenings = {};
+  double costs_are_off = 1;  // what events measure is this times what it should be
+};
+
+struct JobOutcome {
+  double percent = 0;             // of the device, in the measured time
+  std::vector<double> by_rank;    // the same
+  std::vector<double> over_time;  // in steps of kStepNs from the start
+  double waits_per_second = 0;    // of a rank
+};
+inline constexpr std::uint64_t kStepNs = 100 * kMs;
+
+std::vector<JobOutcome> simulate(const Scenario &scenario);
+
+}  // namespace vgpu::sm::test
