@@ -28,7 +28,7 @@ std::set<std::string> accounted_symbols() {
   std::set<std::string> symbols;
   for (const Row &row : kRows) {
     const std::string rule = row.rule;
-    const bool shows = rule == "resolve" || rule == "start" || rule == "show";
+    const bool shows = rule == "resolve" || rule == "start" || rule == "show" || rule == "meter";
     if (!shows && std::string(row.symbol).rfind("cu", 0) == 0) symbols.insert(row.symbol);
   }
   return symbols;

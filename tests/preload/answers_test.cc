@@ -8,10 +8,12 @@ namespace vgpu::test {
 
 namespace {
 
-// "libcuda.so.1:cuInit", as it is when we are there.
-std::string hooked(std::string answer) {
-  static const Words symbols = hooked_symbols();
-  static const std::set<std::string> known(symbols.begin(), symbols.end());
+// "libcuda.so.1:cuInit", as it is when we are there: also for launches, where they are metered.
+std::string hooked(std::string answer, bool metered = false) {
+  static const Words symbols[] = {hooked_symbols(false), hooked_symbols(true)};
+  static const std::set<std::string> sets[] = {{symbols[0].begin(), symbols[0].end()},
+                                               {symbols[1].begin(), symbols[1].end()}};
+  const std::set<std::string> &known = sets[metered];
   for (const std::string object : {"libcuda.so.1:", "libnvidia-ml.so.1:"}) {
     const std::size_t at = answer.find(object);
     if (at == std::string::npos) continue;
@@ -85,15 +87,18 @@ class Answers : public LevelTest {
 FOR_EACH_LEVEL(Answers);
 
 TEST_P(Answers, OfTheLoader) {
-  for (const std::string scope : {"local", "global"}) {
-    SCOPED_TRACE(scope);
-    const Words native = ask(with_all(scope), node_.native());
-    ASSERT_LT(4000u, native.size());
-    Words wanted;
-    for (const std::string &line : native) wanted.push_back(hooked(line));
-    EXPECT_NE(wanted, native);
-    expect_same_lines(wanted, ask(with_all(scope), node_.preloaded()));
-    expect_same_lines(native, ask(with_all(scope), untold()));
+  for (const bool metered : {false, true}) {
+    if (metered) node_.create_metered_job();
+    for (const std::string scope : {"local", "global"}) {
+      SCOPED_TRACE(scope);
+      const Words native = ask(with_all(scope), node_.native());
+      ASSERT_LT(4000u, native.size());
+      Words wanted;
+      for (const std::string &line : native) wanted.push_back(hooked(line, metered));
+      EXPECT_NE(wanted, native);
+      expect_same_lines(wanted, ask(with_all(scope), node_.preloaded()));
+      expect_same_lines(native, ask(with_all(scope), untold()));
+    }
   }
 }
 
@@ -105,13 +110,16 @@ TEST_P(Answers, OfTheLoaderWithoutADriver) {
 }
 
 TEST_P(Answers, OfTheDriver) {
-  for (const Words &question : {every_version_of_what_is_hooked(), with_all("newest")}) {
-    const Words native = ask(question, node_.native());
-    Words wanted;
-    for (const std::string &line : native) wanted.push_back(hooked(line));
-    EXPECT_NE(wanted, native);
-    expect_same_lines(wanted, ask(question, node_.preloaded()));
-    expect_same_lines(native, ask(question, untold()));
+  for (const bool metered : {false, true}) {
+    if (metered) node_.create_metered_job();
+    for (const Words &question : {every_version_of_what_is_hooked(), with_all("newest")}) {
+      const Words native = ask(question, node_.native());
+      Words wanted;
+      for (const std::string &line : native) wanted.push_back(hooked(line, metered));
+      EXPECT_NE(wanted, native);
+      expect_same_lines(wanted, ask(question, node_.preloaded()));
+      expect_same_lines(native, ask(question, untold()));
+    }
   }
 }
 

@@ -78,10 +78,14 @@ std::string join(const Words &words, const std::string &separator) {
   return text;
 }
 
-Words hooked_symbols() {
-  return {
-#define CUDA_HOOK(symbol, ...) #symbol,
-#define NVML_HOOK(symbol, ...) #symbol,
+Words hooked_symbols(bool metered) {
+  struct Row {
+    const char *symbol;
+    std::string rule;
+  };
+  const Row rows[] = {
+#define CUDA_HOOK(symbol, name, since, stream, family, rule) {#symbol, #rule},
+#define NVML_HOOK(symbol, family, rule) {#symbol, #rule},
 #define CUDA_CALL(symbol)
 #define NVML_CALL(symbol)
 #include "hooks/table.def"
@@ -90,6 +94,11 @@ Words hooked_symbols() {
 #undef CUDA_HOOK
 #undef NVML_HOOK
   };
+  Words symbols;
+  for (const Row &row : rows) {
+    if (metered || row.rule != "meter") symbols.push_back(row.symbol);
+  }
+  return symbols;
 }
 
 Scratch::Scratch() {
@@ -240,12 +249,20 @@ std::string Node::control(const std::string &verb) const {
   return run({build_path("tests/simgpu/simgpu-ctl"), verb}, native()).out;
 }
 
-void Node::create_job(std::uint64_t limit) {
+void Node::create_metered_job() {
+  const Error error = Region::remove(scratch_.path().c_str(), "job");
+  if (error) ADD_FAILURE() << error.text;
+  create_job(kLimit, 50);
+}
+
+void Node::create_job(std::uint64_t limit, unsigned sm_percent) {
   DeviceSpec device;
   std::snprintf(device.identity.uuid, sizeof device.identity.uuid, "%s", uuid_.c_str());
   device.identity.memory_bytes = kDeviceBytes;
   device.memory_limit = limit;
+  device.sm_percent = sm_percent;
   RegionSpec spec;
+  spec.launch_hooks = sm_percent < 100;
   spec.job_id = 7;
   spec.uid = geteuid();
   spec.ndev = 1;

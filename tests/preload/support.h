@@ -39,7 +39,7 @@ void write_text(const std::string &path, const std::string &text);
 Words lines_of(const std::string &text);
 std::string join(const Words &words, const std::string &separator);
 // The symbols that table.def hooks.
-Words hooked_symbols();
+Words hooked_symbols(bool metered);
 
 // A directory that is gone at the end of the test.
 class Scratch {
@@ -101,7 +101,9 @@ class Node {
   Node(const Node &) = delete;
   Node &operator=(const Node &) = delete;
 
-  void create_job(std::uint64_t limit = kLimit);
+  void create_job(std::uint64_t limit = kLimit, unsigned sm_percent = 100);
+  // The job's launches are metered from now on.
+  void create_metered_job();
   std::string region_path() const { return scratch_.path() + "/job"; }
   const std::string &scratch() const { return scratch_.path(); }
   std::string driver_directory() const;
