@@ -11,7 +11,7 @@
 
 namespace vgpu::sm {
 
-inline constexpr std::uint64_t kTickMs = 150;
+inline constexpr std::uint64_t kTickMs = 120;
 inline constexpr std::uint64_t kLeaseTicks = 3;
 
 // This process's candidacy; all zeroes is not elected.

@@ -10,6 +10,8 @@ namespace {
 
 constexpr double kLongestSpanNs = 8e9;  // beyond that older observations count half
 constexpr double kLeast = 1.0 / 16, kMost = 16;
+constexpr unsigned kLearning = 8;  // observations, until the length of a window is known
+constexpr std::uint64_t kLeastWindowNs = 50'000'000;
 
 }  // namespace
 
@@ -42,16 +44,25 @@ std::uint64_t Feedback::observe(const Observation &seen, std::uint64_t now_ns, s
   const std::uint64_t from_ns = seen_to_ns_;
   if (seen.to_ns <= from_ns) return ratio;
   seen_to_ns_ = seen.to_ns;
+  // How long NVML's windows are it does not say. They end at regular times; two in a row show it.
+  const std::uint64_t apart = seen.to_ns - from_ns;
+  if (from_ns != 0 && apart >= kLeastWindowNs && (window_ns_ == 0 || apart < window_ns_ - window_ns_ / 8)) {
+    window_ns_ = apart;
+    forget(now_ns);
+  }
+  if (++observed_ < kLearning || now_ns - looked_before() > window_ns_) return ratio;
   double before, after;
   if (from_ns < ignore_before_ns_ || !charged_at(from_ns, &before) || !charged_at(seen.to_ns, &after)) return ratio;
 
   const auto span = static_cast<double>(seen.to_ns - from_ns);
   span_ns_ += span;
-  busy_ns_ += seen.percent / 100.0 * span;
+  const double window = std::min(span, static_cast<double>(window_ns_));
+  busy_ns_ += seen.percent / 100.0 * window;
   charged_ns_ += after - before;
   // Alone, events measure well, and NVML may have cut off all but the whole percents of every process. Among others
   // events measure too much, and NVML is believed as far as it usually errs.
-  doubt_ns_ += (seen.shared ? 0.5 + 0.35 * seen.processes : 1.0 + seen.processes) / 100 * span;
+  doubt_ns_ += seen.shared ? (0.5 * span + 0.35 * seen.processes * window) / 100
+                           : (1.0 * span + 1.0 * seen.processes * window) / 100;
   if (span_ns_ < static_cast<double>(kSpanNs) || charged_ns_ <= 0) return ratio;
 
   const double expected = charged_ns_ * static_cast<double>(ratio) / TrimWord::kOne;

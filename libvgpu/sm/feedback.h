@@ -8,7 +8,8 @@
 
 namespace vgpu::sm {
 
-// What NVML said of the time up to `to_ns`, of all processes of the job together.
+// What NVML said of its windows up to `to_ns`, of all processes of the job together. It tells of the last window in which
+// each process was busy at all: who looks more rarely than windows end misses some.
 struct Observation {
   std::uint64_t to_ns = 0;  // on the clock of charges, CLOCK_MONOTONIC
   unsigned percent = 0;
@@ -36,12 +37,16 @@ class Feedback {
     std::uint64_t charged_ns;
   };
 
+  // When the look before this one was.
+  std::uint64_t looked_before() const { return noted_ < 2 ? 0 : history_[(noted_ - 2) % kHistory].at_ns; }
   // False: too long ago.
   bool charged_at(std::uint64_t at_ns, double *charged_ns) const;
 
   Point history_[kHistory] = {};
   unsigned noted_ = 0;
   std::uint64_t seen_to_ns_ = 0;
+  std::uint64_t window_ns_ = 0;  // the shortest time between two observations; 0: none yet
+  unsigned observed_ = 0;
   std::uint64_t ignore_before_ns_ = 0;  // older observations tell of an older ratio
   double span_ns_ = 0, busy_ns_ = 0, charged_ns_ = 0, doubt_ns_ = 0;
 };

@@ -34,6 +34,16 @@ constinit WipedOnFork<Process> process;
 constexpr unsigned kPurses = 4;
 [[gnu::tls_model("initial-exec")]] thread_local constinit Purse purses[kPurses]{};
 
+// A measurement that waits for the next launch: behind another of its stream the device does not wait for the host, and
+// what is measured is exact. Only where a thread's launches follow each other in one stream.
+struct Deferred {
+  Cost *cost;  // null: none
+  CUstream stream;
+  Decision decision;
+  bool never;
+};
+[[gnu::tls_model("initial-exec")]] thread_local constinit Deferred deferred{};
+
 std::uint32_t percent_of(unsigned dev) { return region().device(dev).sm_percent.load(memory_order_relaxed); }
 DeviceUsage &usage_of(unsigned dev) { return region().usage().device(dev); }
 
@@ -115,6 +125,10 @@ void Launch::pay(const Work &work) {
     if (decision.go) {
       report(device, dev, purse, now);
       const bool measure = decision.measure && captures.load(memory_order_relaxed) == 0;
+      if (measure && !deferred.never && purse.credit_ns >= decision.charged_ns) {
+        deferred = {&cost, stream_, decision, false};
+        break;
+      }
       if (measure) probe_ = open_probe(state.probes, place, cost, decision, stream_);
       if (probe_ == nullptr) let_go(usage, decision.held_ns);
       break;
@@ -129,6 +143,22 @@ void Launch::pay(const Work &work) {
     wait_until(generation, seen, std::min(decision.until_ns, now + longest));
   }
   if (waited_since != 0) rank().note_throttled(dev, monotonic_ns() - waited_since);
+}
+
+bool Launch::is_deferred() { return deferred.cost != nullptr; }
+
+void Launch::open_deferred(const Work &work) {
+  Place place;
+  Process &state = *process.get();
+  if (!metered_place(&place)) return;
+  const Deferred wanted = deferred;
+  deferred.cost = nullptr;
+  const Cost &cost = state.costs.find(work.function, work.blocks, work.threads);
+  deferred.never = wanted.stream != stream_;
+  if (!deferred.never && &cost == wanted.cost) {
+    probe_ = open_probe(state.probes, place, *wanted.cost, wanted.decision, stream_);
+  }
+  if (probe_ == nullptr) let_go(usage_of(static_cast<unsigned>(place.dev)), wanted.decision.held_ns);
 }
 
 void Launch::close(bool launched) {

@@ -26,7 +26,11 @@ class Launch {
  public:
   Launch() = default;
   Launch(const Work &work, CUstream stream) : stream_(stream) {
-    if (!pay_from_purse(work)) pay(work);
+    if (!pay_from_purse(work)) {
+      pay(work);
+    } else if (__builtin_expect(is_deferred(), 0)) {
+      open_deferred(work);
+    }
   }
   CUresult finish(CUresult result) {
     if (probe_ != nullptr) close(result == CUDA_SUCCESS);
@@ -35,6 +39,8 @@ class Launch {
 
  private:
   static bool pay_from_purse(const Work &work);
+  static bool is_deferred();
+  [[gnu::noinline]] void open_deferred(const Work &work);
   [[gnu::noinline]] void pay(const Work &work);
   [[gnu::noinline]] void close(bool launched);
 

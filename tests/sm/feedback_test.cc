@@ -31,13 +31,13 @@ TEST(Feedback, NorDoesWhatRoundingExplains) {
 }
 
 TEST(Feedback, CostsThatAreOffAreFound) {
-  EXPECT_NEAR(static_cast<double>(after(4, 25, 50)) / TrimWord::kOne, 2, 0.05);
-  EXPECT_NEAR(static_cast<double>(after(4, 50, 20)) / TrimWord::kOne, 0.4, 0.05);
+  EXPECT_NEAR(static_cast<double>(after(6, 25, 50)) / TrimWord::kOne, 2, 0.05);
+  EXPECT_NEAR(static_cast<double>(after(6, 50, 20)) / TrimWord::kOne, 0.4, 0.05);
 }
 
 TEST(Feedback, AmongOtherJobsSmallerDifferencesCount) {
-  EXPECT_EQ(after(4, 30, 32, 1, false), TrimWord::kOne);
-  EXPECT_NE(after(4, 30, 32, 1, true), TrimWord::kOne);
+  EXPECT_EQ(after(6, 30, 32, 1, false), TrimWord::kOne);
+  EXPECT_NE(after(6, 30, 32, 1, true), TrimWord::kOne);
 }
 
 TEST(Feedback, NotBeforeItHasSeenEnough) { EXPECT_EQ(after(2, 50, 20), TrimWord::kOne); }
