@@ -102,11 +102,10 @@ uint64_t Engine::load() {
     const std::atomic<uint64_t> *words = shared_->buffers[from >> 1 & 0x7fff][from & 1];
     auto *copy = reinterpret_cast<uint64_t *>(copy_.get());
     copy_->finished_count = copy_->runner_count = 0;
+    // Pairs with the stores in publish(): whoever has seen words of a later schedule sees that a later one is published.
     for_used_words(*copy_, [&](unsigned first, unsigned count) {
-      for (unsigned i = first; i < first + count; i++) copy[i] = words[i].load(std::memory_order_relaxed);
+      for (unsigned i = first; i < first + count; i++) copy[i] = words[i].load(std::memory_order_acquire);
     });
-    // Pairs with the fence in publish(): whoever has seen words of a later schedule sees that a later one is published.
-    std::atomic_thread_fence(std::memory_order_acquire);
     if (shared_->published.load(std::memory_order_relaxed) == from) return from;
   }
 }
@@ -116,9 +115,8 @@ bool Engine::publish(uint64_t from) {
   const uint64_t half = mine ? ~from & 1 : 0;
   std::atomic<uint64_t> *words = shared_->buffers[slot_][half];
   const auto *copy = reinterpret_cast<const uint64_t *>(copy_.get());
-  std::atomic_thread_fence(std::memory_order_release);
   for_used_words(*copy_, [&](unsigned first, unsigned count) {
-    for (unsigned i = first; i < first + count; i++) words[i].store(copy[i], std::memory_order_relaxed);
+    for (unsigned i = first; i < first + count; i++) words[i].store(copy[i], std::memory_order_release);
   });
   uint64_t to = ((from >> 16) + 1) << 16 | uint64_t{slot_} << 1 | half;
   if (!shared_->published.compare_exchange_strong(from, to, std::memory_order_acq_rel)) return false;
