@@ -18,16 +18,16 @@ constexpr std::uint64_t kArrivalNs = 500;
 
 class TryLock {
  public:
-  explicit TryLock(pthread_mutex_t &mutex) : mutex_(mutex), locked_(pthread_mutex_trylock(&mutex) == 0) {}
+  explicit TryLock(std::atomic<bool> &taken) : taken_(taken), locked_(!taken.exchange(true, memory_order_acquire)) {}
   ~TryLock() {
-    if (locked_) pthread_mutex_unlock(&mutex_);
+    if (locked_) taken_.store(false, memory_order_release);
   }
   TryLock(const TryLock &) = delete;
   TryLock &operator=(const TryLock &) = delete;
   explicit operator bool() const { return locked_; }
 
  private:
-  pthread_mutex_t &mutex_;
+  std::atomic<bool> &taken_;
   bool locked_;
 };
 
@@ -79,7 +79,7 @@ std::uint64_t device_time(const Probe &probe, std::uint64_t elapsed_ns) {
 
 Probe *open_probe(Probes &probes, const Place &place, Cost &cost, const Decision &decision, CUstream stream) {
   if (place.serial == 0) return nullptr;
-  const TryLock lock(probes.mutex);
+  const TryLock lock(probes.taken);
   Probe *probe = lock ? find_free(probes, place.serial) : nullptr;
   if (probe == nullptr || !make_events(*probe, place.serial)) return nullptr;
   probe->opened_ns = monotonic_ns();
@@ -112,7 +112,7 @@ void close_probe(Probes &probes, Probe &probe, DeviceUsage &device, bool launche
 
 bool read_probes(Probes &probes, const Place &place, Costs &costs, DeviceUsage &device, std::uint32_t percent) {
   if (probes.busy.load(memory_order_relaxed) == 0) return false;
-  const TryLock lock(probes.mutex);
+  const TryLock lock(probes.taken);
   if (!lock) return false;
   bool gave_back = false;
   for (Probe &probe : probes.all) {

@@ -32,7 +32,7 @@ struct Probe {
 struct Probes {
   static constexpr unsigned kMost = 16;
 
-  pthread_mutex_t mutex;
+  std::atomic<bool> taken;              // nobody waits for it
   std::atomic<std::uint32_t> busy;      // probes that are not free
   std::atomic<std::uint32_t> learning;  // of these, first measurements
   Probe all[kMost];
