@@ -23,7 +23,7 @@ stages=(
   "dist:     make distcheck; the archive is complete"
   "format:   clang-format finds nothing to change"
 )
-packages=(autoconf automake make g++ clang clang-format libcli11-dev libgtest-dev libhwloc-dev libncurses-dev libslurm-dev
+packages=(autoconf automake make g++ clang clang-format dpkg-dev libcli11-dev libgtest-dev libhwloc-dev libncurses-dev libslurm-dev
   nlohmann-json3-dev python3 spin lua5.1 munge openmpi-bin slurm-client slurm-wlm-basic-plugins slurmctld slurmd)
 # For the build for ARM, for the simulated GPU and the programs that are run on it, for MPI ranks started by srun; what
 # cannot be had is skipped.
@@ -101,6 +101,11 @@ configure_in() {
   [ ! -e "$directory/Makefile" ] || quietly make -C "$directory" clean || return
   (cd "$directory" && quietly "$source_dir/configure" "${@:2}") || return
   printf '%s\n' "$wanted" >"$directory/configured-with"
+}
+
+# With the directories of a package, so that this build can be made one without compiling it again; see debian/rules.
+configure_release() {
+  configure_in "$build_dir" --enable-werror --prefix=/usr --libdir=/usr/lib --libexecdir=/usr/libexec --sysconfdir=/etc
 }
 
 build_tests_in() { parallel_make -C "$1" all && parallel_make -C "$1" check TESTS=; }
@@ -234,7 +239,7 @@ fetch_old_headers() {
 }
 
 stage_build() {
-  configure_in "$build_dir" --enable-werror && build_tests_in "$build_dir"
+  configure_release && build_tests_in "$build_dir"
 }
 
 stage_release() {
@@ -258,7 +263,7 @@ stage_tsan() {
   local fixed_addresses=()
   setarch -R true 2>/dev/null && fixed_addresses=(setarch -R)
   # The driver is not what is looked at, so the one of the release build will do.
-  configure_in "$build_dir" --enable-werror && parallel_make -C "$build_dir" build-simgpu || return
+  configure_release && parallel_make -C "$build_dir" build-simgpu || return
   local -x SIMGPU_BUILD=$build_dir/tests/simgpu
   configure_in "$build_dir/tsan" --enable-werror --enable-tsan CXXFLAGS="-O1 -g" || return
   parallel_make -C "$build_dir/tsan" build-tsan || return
@@ -302,7 +307,7 @@ stage_clang() {
 
 stage_model() {
   have spin || skip "spin is missing; install spin" || return
-  configure_in "$build_dir" --enable-werror || return
+  configure_release || return
   grep -q '^check-model:' "$build_dir/Makefile" || skip "there is no model yet" || return
   counted make -C "$build_dir" --no-print-directory check-model MODEL_FLAGS="${soak:+--long}"
 }
@@ -315,7 +320,7 @@ stage_mutants() {
 # The tests were built and run before: here the archive must only configure, build, install, uninstall and clean up, and
 # hold all that git tracks. A plain `make distcheck` runs its tests as well.
 stage_dist() {
-  configure_in "$build_dir" --enable-werror || return
+  configure_release || return
   parallel_make -C "$build_dir" distcheck TESTS= check_PROGRAMS= check_LIBRARIES= check_DATA= || return
   have git && git -c safe.directory='*' rev-parse --git-dir >/dev/null 2>&1 || return 0
   local archive forgotten

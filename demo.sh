@@ -1,68 +1,191 @@
 #!/bin/bash
 # Shows slurm-vgpu at work: a private Slurm cluster of two nodes on simulated GPUs, a few jobs, and no trace afterwards.
-# Needs root and Debian's Slurm packages, no GPU. Builds what is missing in build/ first.
-#   ./demo.sh [BUILD_DIRECTORY]
+# Needs root on Debian, no GPU. What is missing is installed and built in build/ first.
 set -u
-cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
-source=$PWD
-build=$(readlink -m "${1:-build}")
-lab=$source/tests/slurm/lab.sh
+usage() {
+  cat <<'END'
+usage: ./demo.sh [--shell] [BUILD_DIRECTORY]
+  --shell   afterwards a prompt on the cluster, which goes when you leave the prompt
+END
+}
 
-"$lab" check || exit
-if [ ! -e "$build/spank/spank_vgpu.so" ] || [ ! -e "$build/libvgpu/libvgpu.so" ] || [ ! -e "$build/tests/simgpu/tests/simgpu_client" ]; then
-  [ "$build" = "$source/build" ] || { echo "demo.sh: $build holds no complete build; run ./check.sh --build" >&2 && exit 1; }
-  ./check.sh --build || exit 1
+shell=
+case ${1:-} in
+  --shell) shell=yes && shift ;;
+  --help | -h) usage && exit ;;
+  -*) usage >&2 && exit 2 ;;
+esac
+exec 3<&0 </dev/null  # srun would read what is typed for the prompt
+home=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+build=$(readlink -m "${1:-$home/build}")
+lab=$home/tests/slurm/lab.sh
+
+[ "$(id -u)" -eq 0 ] || { echo "demo.sh: a private Slurm cluster needs root" >&2 && exit 1; }
+missing() {
+  local file
+  for file in spank/spank_vgpu.so libvgpu/libvgpu.so libvgpu/node/vgpu-probe utils/vgpuctl/vgpuctl utils/vgpu-run/vgpu-run \
+    tests/simgpu/simgpu-kernel tests/simgpu/tests/simgpu_client; do
+    [ -e "$build/$file" ] || return 0
+  done
+  ! "$lab" check >/dev/null
+}
+if missing; then
+  [ "$build" = "$home/build" ] || { echo "demo.sh: $build holds no complete build; run ./check.sh --build" >&2 && exit 1; }
+  "$home/check.sh" --build || exit 1
+  "$lab" check || exit 1
 fi
 
 work=$(mktemp -d /tmp/vdemo-XXXXXX) || exit 1
 chmod 755 "$work"
-trap '"$lab" stop "$work/cluster"; rm -rf "$work"' EXIT
+trap '"$lab" stop "$work/cluster"; cd / && rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
-cp "$build/libvgpu/libvgpu.so" "$build/tests/simgpu/tests/simgpu_client" "$work/" || exit 1
+mkdir "$work/bin" && cd "$work" || exit 1
+cp "$build/libvgpu/libvgpu.so" "$build/tests/simgpu/tests/simgpu_client" . || exit 1
 
-# A program that takes N MiB of GPU memory and keeps them for a moment. Any CUDA program would do.
-cat >"$work/take" <<END
-#!/bin/sh
-answer=\$( (printf 'ctx 0\nalloc %s\n' \$((\$1 << 20)); sleep \${2:-2}) | $work/simgpu_client | tail -n 1)
+# ---- programs of the demo -------------------------------------------------------------------------------------------
+
+# Any CUDA program would do.
+cat >bin/take <<END
+#!/bin/bash
+# take MIB [SECONDS]: takes so much GPU memory and keeps it for a moment.
+# insist MIB: asks until it gets it, and keeps it.
+coproc gpu { exec $work/simgpu_client; }
+ask() { echo "\$1" >&"\${gpu[1]}" && read -r answer <&"\${gpu[0]}"; }
+who="rank \${SLURM_PROCID:-\${VGPU_RANK:-0}} on \$(hostname)"
+ask 'ctx 0'
+ask "alloc \$((\$1 << 20))"
 case \$answer in
-  0*) echo "rank \$SLURM_PROCID on \$(hostname) has its \$1 MiB" ;;
-  *) echo "rank \$SLURM_PROCID on \$(hostname) got no \$1 MiB: CUDA error \${answer%% *}" && exit 1 ;;
+  0*) echo "\$who has its \$1 MiB" ;;
+  *) echo "\$who got no \$1 MiB: CUDA error \${answer%% *}" ;;
 esac
+case \${0##*/} in
+  take)
+    sleep "\${2:-2}"
+    [[ \$answer == 0* ]]
+    exit
+    ;;
+esac
+until [[ \$answer == 0* ]]; do sleep 0.2 && ask "alloc \$((\$1 << 20))"; done
+echo "\$who has its \$1 MiB now"
+sleep infinity
 END
-chmod 755 "$work/take" "$work/libvgpu.so" "$work/simgpu_client"
-PATH=$work:$PATH
+ln -s take bin/insist
+cat >bin/compute <<END
+#!/bin/bash
+# compute SECONDS: launches so much work of the GPU, in kernels of 1 ms, and waits for it.
+coproc gpu { exec $work/simgpu_client; }
+ask() { echo "\$1" >&"\${gpu[1]}" && read -r answer <&"\${gpu[0]}"; }
+ask 'ctx 0'
+start=\${EPOCHREALTIME/./}
+ask "launch 1ms \$((\$1 * 1000))"
+ask sync
+echo "\$1 s of GPU time in \$(((\${EPOCHREALTIME/./} - start + 50000) / 100000))" | sed 's/.\$/.& s/'
+END
+
+# on NODE COMMAND...: what an administrator does there.
+cat >bin/on <<END
+#!/bin/bash
+node=\$1
+shift
+exec "$lab" node "$work/cluster" "\$node" -- env "XDG_RUNTIME_DIR=$work" "PATH=$work/bin:$build/utils/vgpuctl:$build/utils/vgpu-run:\$PATH" "\$@"
+END
+chmod 755 bin/* libvgpu.so simgpu_client
+PATH=$work/bin:$PATH
 
 say() { printf '\n\033[1m# %s\033[0m\n' "$*"; }
+quoted() { printf '%s' "$1" && printf ' %s' "${@@Q}" | sed "s/^ [^ ]*//; s/'\([-A-Za-z0-9_=%,.:/+]*\)'/\1/g"; }
 show() {
-  printf '$ %s\n' "$*"
+  printf '$ %s\n' "$(quoted "$@")"
   "$@"
 }
+show_on() {
+  printf '%s# %s\n' "$1" "$(quoted "${@:2}")"
+  on "$@"
+}
+until_true() {
+  local deadline=$((SECONDS + 30))
+  until "$@"; do
+    [ $SECONDS -lt $deadline ] || { echo "demo.sh: waited in vain: $*" >&2 && exit 1; }
+    sleep 0.1
+  done
+}
+runs() { [ "$(squeue -h -j "$1" -o %T)" = RUNNING ]; }
+waits() { [ "$(squeue -h -j "$1" -o %r)" = Resources ]; }
+says() { grep -qs "$2" "slurm-$1.out"; }
+no_jobs() { [ -z "$(squeue -h)" ]; }
+no_regions() { [ -z "$(on n1 find /run/vgpu -mindepth 1 -name '[0-9]*')" ]; }
 
-say "Two nodes with two GPUs of 8 GiB each, shared by 16 jobs at most"
-"$lab" start "$work/cluster" --cpus 8 --owner $$ --simgpu "$build/tests/simgpu" \
-  --simgpu-config 'memory=8GiB;context=64MiB;visibility_ms=0;idle_ms=100;device;device' \
+# ---- the cluster ----------------------------------------------------------------------------------------------------
+
+say "A Slurm cluster of two nodes, with a simulated GPU of 8 GiB each, that Slurm counts as 8 shards"
+sed '/^local gpus = {$/,/^}$/c\local gpus = { sim = { shards = 8, memory = "8G" } }' "$home/etc/job_submit.lua" >job_submit.lua
+"$lab" start cluster --cpus 8 --gpus 1 --owner $$ --simgpu "$build/tests/simgpu" \
+  --simgpu-config 'memory=8GiB;context=64MiB;visibility_ms=0;idle_ms=100;device' \
+  --job-submit job_submit.lua "$home/etc/vgpu_submit.lua" \
   --plugstack "required $build/spank/spank_vgpu.so library=$work/libvgpu.so probe=$build/libvgpu/node/vgpu-probe" || exit 1
-eval "$("$lab" env "$work/cluster")"
+eval "$("$lab" env cluster)"
+# The record of ended jobs goes where it belongs, but into the nodes' memory.
+for node in n1 n2; do on $node sh -c 'mount -t tmpfs tmpfs /var/log && mkdir /var/log/vgpu' || exit 1; done
 show sinfo -N -o '%N %T %G'
 
-say "2 GiB for all ranks of a job together: the fourth rank with 500 MiB is refused, and told why"
-show srun -Q -w n1 -n4 --gres=gpu:1 --gpu-mem=2G take 500
+# ---- the story ------------------------------------------------------------------------------------------------------
+
+say "2 GiB for all ranks of a job together: one of four ranks with 500 MiB is refused, and told why"
+show srun -Q -w n1 -n4 --gpu-mem=2G take 500
 
 say "Each node has its own account"
-show srun -Q -N2 --gres=gpu:1 --gpu-mem=2G take 1500
+show srun -Q -N2 --gpu-mem=2G take 1500 0
 
-say "Two jobs on one GPU: what is promised to one cannot be promised to another"
-sbatch --parsable -w n1 --gres=shard:1 --gpu-mem=6G -o /dev/null --wrap='sleep 30' >"$work/first" || exit 1
-until [ -n "$(squeue -h -t R)" ]; do sleep 0.1; done
-show srun -Q -w n1 --gres=shard:1 --gpu-mem=3G take 100
-show srun -Q -w n1 --gres=shard:1 --gpu-mem=2G take 100
-scancel "$(cat "$work/first")"
+say "A share of the GPU's time: the same work with all of it, and with a quarter"
+show srun -Q -w n1 --gpu-mem=1G compute 1
+show srun -Q -w n1 --gpu-mem=1G --gpu-sm=25 compute 1
 
-say "A value that makes no sense does not even reach the queue"
-show srun -Q --gres=gpu:1 --gpu-mem=8X take 100
+say "What makes no sense, or can never be, does not even reach the queue"
+show srun -Q --gpu-mem=8X take 100
+show srun -Q --gpu-mem=9G take 100
 
-say "After the jobs, nothing is left on the nodes; after the demo, nothing of the cluster"
-until [ -z "$(squeue -h)" ]; do sleep 0.1; done
-sleep 0.5
-echo '$ ls /run/vgpu        (on n1)'
-"$lab" node "$work/cluster" n1 -- ls /run/vgpu
+say "The scheduler packs jobs by GPU memory: 4 + 3 GiB share a GPU, 2 GiB more must wait"
+submit() { # SBATCH ARGUMENT...: sets $job
+  printf '$ %s\n' "$(quoted sbatch "$@")"
+  job=$(sbatch --parsable "$@") && echo "Submitted batch job $job"
+}
+submit -w n1 --gpu-mem=4G --wrap 'insist 4500'
+first=$job
+until_true says "$first" 'CUDA error'
+submit -w n1 --gpu-mem=3G --wrap 'insist 2000'
+second=$job
+until_true says "$second" 'has its'
+submit -w n1 --gpu-mem=2G --wrap 'insist 1000'
+third=$job
+until_true waits "$third"
+show squeue -o '%6i %8T %14b %R'
+
+say "On the node: who uses what"
+show_on n1 vgpuctl list -o jobid,user,gpu,mem-used,mem-limit,mem%,procs,refused,state
+
+say "Job $first asks in vain for 4500 MiB of its 4 GiB, until its limit is changed while it runs"
+show_on n1 vgpuctl set "$first" --gpu-mem=5G
+until_true says "$first" now
+show cat "slurm-$first.out"
+
+say "When a job ends, its share goes to the one that waited"
+show scancel "$second"
+until_true says "$third" 'has its'
+show_on n1 vgpuctl list -o jobid,user,gpu,mem-used,mem-limit,mem%,procs,refused,state
+
+say "After the jobs: what each has used is on record, and nothing else is left"
+scancel "$first" "$third"
+until_true no_jobs
+until_true no_regions
+show_on n1 vgpuctl report "$first"
+echo 'n1# ls /run/vgpu'
+on n1 ls /run/vgpu
+
+say "Without Slurm, for two ranks on this machine"
+show_on n1 vgpu-run -n 2 --gpu-mem=1G -- take 600
+
+[ -n "$shell" ] || exit 0
+say "The cluster is yours until you leave: srun --gpu-mem=2G take 500; on n1 vgpuctl; exit"
+printf '%s\n' "PS1='demo\\$ '" >rc
+bash --rcfile rc -i <&3
+exit 0

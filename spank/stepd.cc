@@ -13,9 +13,9 @@
 #include "job_region.h"
 #include "log.h"
 #include "node/preload.h"
+#include "node/summary.h"
 #include "options.h"
 #include "region/region.h"
-#include "summary.h"
 #include "text.h"
 
 namespace vgpu::spank::stepd {
@@ -156,7 +156,10 @@ void summarize() {
     log_info("%s", error.text);
     return;
   }
-  for (const std::string &line : summary_lines(region, node_name(), self.config.summary)) tell_user("%s", line.c_str());
+  const std::string whose = "job " + std::to_string(self.job.id) + " on " + node_name();
+  for (const std::string &line : summary_lines(region, whose, self.config.summary == Summary::always)) {
+    tell_user("%s", line.c_str());
+  }
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 set -eu
 
 # As in plugstack.conf.d, when they are set there.
-library=/usr/lib/libvgpu.so
+library=/usr/lib/slurm-vgpu/libvgpu.so
 regions=/run/vgpu
 
 mount_line() { # SOURCE TARGET dir|file OPTIONS

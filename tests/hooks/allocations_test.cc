@@ -11,6 +11,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "region/support.h"
+
 namespace vgpu {
 namespace {
 
@@ -219,6 +221,7 @@ TEST_F(AllocationsTest, ManyThreads) {
 }
 
 TEST_F(AllocationsTest, AChildStartsWithNone) {
+  SKIP_IF_EMULATED("the emulator ignores MADV_WIPEONFORK");
   put(4096, {3, 0, 1});
   const pid_t child = fork();
   if (child == 0) {

@@ -1,6 +1,7 @@
 // vgpu-run: what its ranks get, what it returns, and what it refuses.
 #include <sys/stat.h>
 
+#include <set>
 #include <sstream>
 
 #include "node/preload.h"
@@ -64,6 +65,60 @@ TEST_F(RunRegion, HasTheLimitsThatWereAskedFor) {
   }
 }
 
+TEST_F(RunRegion, HasOnlyTheChosenGpus) {
+  const struct {
+    Words options;
+    std::vector<std::uint64_t> memory;
+  } rows[] = {
+      {{"--gpus=1"}, {8 * kGiB}},
+      {{"--gpus", "0"}, {16 * kGiB}},
+      {{"--gpus=1,0"}, {8 * kGiB, 16 * kGiB}},
+      {{"--gpus=1", "--gpu-mem=50%"}, {4 * kGiB}},
+      {{"--gpus=1,0", "--gpu-mem=1G,2G"}, {1 * kGiB, 2 * kGiB}},
+  };
+  for (const auto &row : rows) {
+    Snapshot snapshot;
+    inspect(row.options, &snapshot);
+    ASSERT_EQ(snapshot.ndev(), row.memory.size());
+    for (unsigned dev = 0; dev < snapshot.ndev(); ++dev) EXPECT_EQ(snapshot.device(dev).memory_limit, row.memory[dev]);
+  }
+  const std::string show = "echo $CUDA_VISIBLE_DEVICES | tr , '\\n' | sed 's/.*\\(.\\)/\\1/'";
+  EXPECT_EQ(run({"--gpus=1,0", "--", "/bin/sh", "-c", show}).out, "2\n1\n") << "the last digits of two UUIDs";
+  setenv("CUDA_VISIBLE_DEVICES", "1", 1);
+  EXPECT_EQ(run({"--", "/bin/sh", "-c", show}).out, "1\n") << "the user's own choice is not ours to change";
+  unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+TEST_F(RunRegion, IsSharedByTheRanksOfMpirun) {
+  if (std::system("mpirun --version >/dev/null 2>&1") != 0) GTEST_SKIP() << "mpirun is missing";
+  const Words words = {"/bin/sh", "-c",
+                       "exec env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=/tmp " VGPU_BUILD_DIR
+                       "/utils/vgpu-run/vgpu-run --gpu-mem=8G --library " +
+                           library_ + " -- mpirun --oversubscribe -n 5 " + kRank + " 3072"};
+  Program program(scratch_.path(), words);
+  ASSERT_TRUE(eventually([&] { return program.out().size() == 5 * std::strlen("granted\n"); }))
+      << program.out() << program.err();
+  std::istringstream lines(program.out());
+  int granted = 0;
+  for (std::string line; lines >> line;) granted += line == "granted";
+  EXPECT_EQ(granted, 2) << "two times 3 GiB fit into 8";
+  kill(program.pid(), SIGTERM);
+  EXPECT_NE(program.wait(), 0);
+}
+
+TEST_F(RunRegion, IsSummarizedAtTheEnd) {
+  Program program(scratch_.path(), command({"-n", "2", "--gpu-mem=4G", "--", kRank, "3072"}));
+  ASSERT_TRUE(eventually([&] { return program.out().size() == 2 * std::strlen("granted\n"); })) << program.err();
+  const pid_t pid = program.pid();
+  kill(pid, SIGTERM);
+  EXPECT_EQ(program.wait(), 128 + SIGTERM);
+  const std::string said = program.err();
+  EXPECT_EQ(said.rfind("vgpu: vgpu-run " + std::to_string(pid) + " on ", 0), 0u) << said;
+  EXPECT_NE(said.find(": peak 3GiB of 4GiB (75 %), 1 allocation refused, 0.0 s throttled\n"), std::string::npos)
+      << said;
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << "the other GPU was not used";
+}
+
 TEST_F(RunRegion, IsSharedByAllRanks) {
   Program program(scratch_.path(), command({"-n", "5", "--gpu-mem=8G", "--", kRank, "3072"}));
   ASSERT_TRUE(eventually([&] { return program.out().size() == 5 * std::strlen("granted\n"); })) << program.err();
@@ -112,7 +167,7 @@ TEST_F(RunRegion, OfTheSurroundingJobIsKept) {
   EXPECT_EQ(result.status, 0);
   EXPECT_EQ(result.out.rfind("/run/vgpu/4711\n", 0), 0u) << result.out;
   EXPECT_EQ(result.err,
-            "vgpu: the limits of /run/vgpu/4711 stay in force; --gpu-mem and --gpu-sm change nothing here\n");
+            "vgpu: the limits of /run/vgpu/4711 stay in force; --gpu-mem, --gpu-sm and --gpus change nothing here\n");
 }
 
 TEST_F(RunRegion, OfTheSurroundingJobIsFoundInItsPlace) {
@@ -246,6 +301,13 @@ TEST_F(VgpuRun, StartsAsManyRanksAsAsked) {
   EXPECT_EQ(run({"-n", "511", "--", "/bin/echo"}).out, std::string(511, '\n'));
 }
 
+TEST_F(VgpuRun, NumbersTheRanks) {
+  std::istringstream lines(run({"-n", "3", "--", "/bin/sh", "-c", "echo $VGPU_RANK/$VGPU_SIZE"}).out);
+  std::multiset<std::string> said;
+  for (std::string line; lines >> line;) said.insert(line);
+  EXPECT_EQ(said, (std::multiset<std::string>{"0/3", "1/3", "2/3"}));
+}
+
 // Each rank takes the next free number.
 constexpr char kNumbered[] = "i=0; until mkdir $SCRATCH/n$i 2>/dev/null; do i=$((i+1)); done; ";
 
@@ -311,6 +373,11 @@ TEST_F(VgpuRun, RefusesMistakesWithASentence) {
       {{"--gpu-mem=", "--", "touch"}, "vgpu"},
       {{"--gpu-mem", "", "--", "touch"}, "vgpu: --gpu-mem=: the value is empty"},
       {{"--gpu-mem=8G,8G,8G", "--", "touch"}, "vgpu: --gpu-mem has 3 values, but there are 2 GPUs"},
+      {{"--gpus=2", "--", "touch"}, "vgpu: --gpus: there is no GPU 2: the first is 0, the last 1"},
+      {{"--gpus=0,0", "--", "touch"}, "vgpu: --gpus: GPU 0 is there twice; name each once"},
+      {{"--gpus=0,x", "--", "touch"}, "vgpu-run: "},
+      {{"--gpus=-1", "--", "touch"}, "vgpu-run: "},
+      {{"--gpus=1", "--gpu-mem=1G,2G", "--", "touch"}, "vgpu: --gpu-mem has 2 values, but there is 1 GPU"},
       {{"--gpu-sm=0", "--", "touch"}, "vgpu: --gpu-sm=0: that is not within 1 to 100"},
       {{"--gpu-sm=50.5", "--", "touch"}, "vgpu: --gpu-sm=50.5: only whole percentages"},
   };

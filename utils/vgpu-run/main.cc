@@ -2,13 +2,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
+#include "devices.h"
 #include "install.h"
 #include "node/preload.h"
-#include "node/probe.h"
+#include "node/summary.h"
 #include "options.h"
 #include "private_region.h"
 #include "ranks.h"
@@ -27,38 +27,6 @@ std::string outer_region() {
   if (stat(kSelf, &status) == 0) return kSelf;
   const char *region = std::getenv("VGPU_REGION");
   return region != nullptr ? region : "";
-}
-
-Error find_devices(Node *node) {
-  ProbeOptions probe;
-  probe.program = find_probe();
-  if (Error error = probe_devices(probe, node)) return error;
-  if (!node->devices.empty()) return {};
-  return make_error(Fault::not_found, "vgpu: there is no GPU on this machine%s%s; see what nvidia-smi says",
-                    node->problems.empty() ? "" : ": ", node->problems.empty() ? "" : node->problems[0].c_str());
-}
-
-// One for each device of the node.
-Error make_devices(const Options &options, std::vector<DeviceSpec> *devices) {
-  Node node;
-  if (Error error = find_devices(&node)) return error;
-  if (options.memory) {
-    if (Error error = options.memory->check_gpus("--gpu-mem", static_cast<unsigned>(node.devices.size()))) return error;
-  }
-  for (const NodeDevice &found : node.devices) {
-    DeviceSpec device;
-    device.identity = found.identity;
-    device.memory_limit = found.identity.memory_bytes;
-    if (options.memory) {
-      std::uint64_t asked = 0;
-      const auto index = static_cast<unsigned>(devices->size());
-      if (Error error = options.memory->resolve("--gpu-mem", index, device.memory_limit, &asked)) return error;
-      device.memory_limit = std::min(asked, device.memory_limit);
-    }
-    device.sm_percent = options.sm_percent.value_or(100);
-    devices->push_back(device);
-  }
-  return {};
 }
 
 RegionSpec make_spec(const Options &options, const std::vector<DeviceSpec> &devices) {
@@ -81,8 +49,8 @@ void preload(const std::string &library) {
 }
 
 int run_in_outer_region(const Options &options, const std::string &region) {
-  if (options.memory || options.sm_percent) {
-    std::fprintf(stderr, "vgpu: the limits of %s stay in force; --gpu-mem and --gpu-sm change nothing here\n",
+  if (options.memory || options.sm_percent || !options.gpus.empty()) {
+    std::fprintf(stderr, "vgpu: the limits of %s stay in force; --gpu-mem, --gpu-sm and --gpus change nothing here\n",
                  region.c_str());
   }
   return run_ranks(options.ranks, options.command, hold_signals());
@@ -96,16 +64,31 @@ Error check_not_in_job() {
                     job);
 }
 
+// Before the region goes. What cannot be read is not worth a word at the end of a run.
+std::vector<std::string> summarize(const std::string &region) {
+  Snapshot snapshot;
+  if (Snapshot::read(region.c_str(), Trust::root_or_self, Detail::memory, &snapshot)) return {};
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  return summary_lines(snapshot, "vgpu-run " + std::to_string(getpid()) + " on " + host, false);
+}
+
 int run_in_own_region(const Options &options) {
   if (const Error error = check_not_in_job()) return complain(error);
   std::vector<DeviceSpec> devices;
-  if (const Error error = make_devices(options, &devices)) return complain(error);
+  if (const Error error = find_devices(options, &devices)) return complain(error);
   PrivateRegion region;
   if (const Error error = region.open_parent(runtime_directory(std::getenv("XDG_RUNTIME_DIR")))) return complain(error);
   const CallersSignals signals = hold_signals();
   if (const Error error = region.create(make_spec(options, devices))) return complain(error);
   setenv("VGPU_REGION", region.path().c_str(), 1);
-  return run_ranks(options.ranks, options.command, signals);
+  // By UUID: CUDA counts GPUs in another order than nvidia-smi.
+  if (!options.gpus.empty()) setenv("CUDA_VISIBLE_DEVICES", uuid_list(devices).c_str(), 1);
+  const int status = run_ranks(options.ranks, options.command, signals);
+  const std::vector<std::string> summary = summarize(region.path());
+  region.remove();  // first: a reader who is slow to take our words must not keep it
+  for (const std::string &line : summary) std::fprintf(stderr, "%s\n", line.c_str());
+  return status;
 }
 
 }  // namespace

@@ -22,7 +22,8 @@ constexpr char kFooter[] =
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_usage(const CLI::App *, std::string) const override {
-    return "usage: vgpu-run [-n N] [--gpu-mem=SIZE] [--gpu-sm=PERCENT] -- PROGRAM [ARG...]\n";
+    return "usage: vgpu-run [-n N] [--gpu-mem=SIZE] [--gpu-sm=PERCENT] [--gpus=LIST]\n"
+           "                -- PROGRAM [ARG...]\n";
   }
 };
 
@@ -60,6 +61,10 @@ std::optional<Options> parse_options(int argc, char **argv, int *status) {
       app.add_option("--gpu-mem", memory, "memory on each GPU for all ranks together")->type_name("SIZE");
   const CLI::Option *has_sm =
       app.add_option("--gpu-sm", sm, "share of each GPU's time, 1 to 100")->type_name("PERCENT");
+  app.add_option("--gpus", options.gpus, "only these GPUs, as nvidia-smi -L counts them: 0,2")
+      ->type_name("LIST")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   app.add_option("--library", options.library, "the libvgpu.so to preload")->type_name("PATH");
   app.prefix_command();
   app.footer(kFooter);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <set>
 
@@ -57,7 +58,10 @@ class Ranks {
       for (unsigned rank = 0; rank < ranks; ++rank) {
         const pid_t child = fork();
         if (child < 0) return -1;
-        if (child == 0) become_rank(self, arguments.data(), report.get());
+        if (child == 0) {
+          number_rank(rank, ranks);
+          become_rank(self, arguments.data(), report.get());
+        }
         running_.insert(child);
       }
     }
@@ -85,6 +89,11 @@ class Ranks {
   }
 
  private:
+  static void number_rank(unsigned rank, unsigned ranks) {
+    setenv("VGPU_RANK", std::to_string(rank).c_str(), 1);
+    setenv("VGPU_SIZE", std::to_string(ranks).c_str(), 1);
+  }
+
   [[noreturn]] void become_rank(pid_t launcher, char **arguments, int report) const {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != launcher) _exit(kCannotStart);  // it was killed before we asked to die with it

@@ -18,7 +18,8 @@ struct CallersSignals {
 // exists that must be cleared up.
 CallersSignals hold_signals();
 
-// The ranks inherit our environment and standard streams, and do not outlive us. Returns the exit status of vgpu-run; what
+// The ranks inherit our environment, with their number and their count (VGPU_RANK, VGPU_SIZE), and our standard streams,
+// and do not outlive us. Returns the exit status of vgpu-run; what
 // went wrong has been said.
 int run_ranks(unsigned ranks, const std::vector<std::string> &command, const CallersSignals &signals);
 

@@ -1,0 +1,55 @@
+#!/bin/bash
+# demo.sh shows what it says it shows, within a minute, and leaves nothing.
+set -u
+unset TMPDIR # the jobs' users may not write there
+demo=$(dirname "$(readlink -f "$0")")/../../demo.sh
+build=${VGPU_BUILD:-$PWD}
+"${demo%/*}/tests/slurm/lab.sh" check || exit
+for tool in vgpuctl vgpu-run; do
+  [ -e "$build/utils/$tool/$tool" ] || { echo "skipped: $tool was not built; CLI11 or nlohmann's JSON is missing" && exit 77; }
+done
+
+start=$SECONDS
+output=$("$demo" --shell "$build" 2>&1 <<'END'
+echo "its directory is $PWD."
+srun -Q --gpu-mem=1G take 100 0 </dev/null
+on n1 vgpu-run --gpu-mem=1G -- sh -c 'echo "alone: rank $VGPU_RANK of $VGPU_SIZE"'
+exit 7
+END
+)
+status=$?
+took=$((SECONDS - start))
+echo "$output"
+echo "took $took s"
+
+failures=0
+wrong() { echo "wrong: $*" && failures=$((failures + 1)); }
+has() { grep -qE -- "$1" <<<"$output" || wrong "'$1' is missing"; }
+
+[ $status -eq 0 ] || wrong "status $status"
+[ $took -lt 60 ] || wrong "it took $took s"
+has '^vgpu: job 1, GPU 0 .*: out of memory: 1756MiB used \+ 500MiB asked > 2048MiB limit; .*; ask for more with --gpu-mem$'
+[ "$(grep -c 'has its 500 MiB$' <<<"$output")" -eq 3 ] || wrong "not three of four ranks got their memory"
+has '^vgpu: job 1 on n1, GPU .*: peak 1756MiB of 2GiB \(86 %\), 1 allocation refused'
+has '^rank . on n2 has its 1500 MiB$'
+has "^srun: error: vgpu: --gpu-mem=8X: 'X' is not a unit"
+has '--gpu-mem=9G: no GPU that the job can get has more than 8G'
+has '^3 +RUNNING +gres:shard:4 +n1$'
+has '^4 +RUNNING +gres:shard:3 +n1$'
+has '^5 +PENDING +gres:shard:2 +\(Resources\)$'
+has '^ +4  root +0   2064MiB +3GiB   67% +1 +0  ok$'
+has '^job 3, GPU 0: 5GiB of memory'
+has '^rank 0 on n1 has its 4500 MiB now$'
+has '^ +5  root +0   1064MiB +2GiB'
+has '^GPU Memory Efficiency: 89.14% of 5GiB$'
+grep -A1 '^n1# ls /run/vgpu$' <<<"$output" | grep -qx node || wrong "something is left on the node"
+has '^vgpu: vgpu-run [0-9]+ on n1, GPU .*: peak 728MiB of 1GiB \(71 %\), 1 allocation refused'
+has '^rank 0 on n[12] has its 100 MiB$'
+has '^alone: rank 0 of 1$'
+
+directory=$(sed -n 's/^its directory is \(.*\)\.$/\1/p' <<<"$output")
+[[ $directory == /tmp/vdemo-* ]] || wrong "the shell is in '$directory'"
+[ ! -e "$directory" ] || wrong "$directory is left"
+left=$(grep -laFs -f <(echo "${directory:-nowhere}") /proc/[0-9]*/cmdline) # grep's own has no such word
+[ -z "$left" ] || wrong "processes are left: $left"
+[ $failures -eq 0 ]

@@ -1,0 +1,69 @@
+#include "devices.h"
+
+#include <algorithm>
+
+#include "install.h"
+#include "node/probe.h"
+
+namespace vgpu::run {
+
+namespace {
+
+Error look_up(Node *node) {
+  ProbeOptions probe;
+  probe.program = find_probe();
+  if (Error error = probe_devices(probe, node)) return error;
+  if (!node->devices.empty()) return {};
+  return make_error(Fault::not_found, "vgpu: there is no GPU on this machine%s%s; see what nvidia-smi says",
+                    node->problems.empty() ? "" : ": ", node->problems.empty() ? "" : node->problems[0].c_str());
+}
+
+Error choose(const std::vector<unsigned> &places, std::vector<NodeDevice> *devices) {
+  if (places.empty()) return {};
+  std::vector<NodeDevice> chosen;
+  for (auto place = places.begin(); place != places.end(); ++place) {
+    if (*place >= devices->size()) {
+      return make_error(Fault::invalid, "vgpu: --gpus: there is no GPU %u: the first is 0, the last %zu", *place,
+                        devices->size() - 1);
+    }
+    if (std::find(places.begin(), place, *place) != place) {
+      return make_error(Fault::invalid, "vgpu: --gpus: GPU %u is there twice; name each once", *place);
+    }
+    chosen.push_back((*devices)[*place]);
+  }
+  *devices = std::move(chosen);
+  return {};
+}
+
+}  // namespace
+
+Error find_devices(const Options &options, std::vector<DeviceSpec> *devices) {
+  Node node;
+  if (Error error = look_up(&node)) return error;
+  if (Error error = choose(options.gpus, &node.devices)) return error;
+  if (options.memory) {
+    if (Error error = options.memory->check_gpus("--gpu-mem", static_cast<unsigned>(node.devices.size()))) return error;
+  }
+  for (const NodeDevice &found : node.devices) {
+    DeviceSpec device;
+    device.identity = found.identity;
+    device.memory_limit = found.identity.memory_bytes;
+    if (options.memory) {
+      std::uint64_t asked = 0;
+      const auto index = static_cast<unsigned>(devices->size());
+      if (Error error = options.memory->resolve("--gpu-mem", index, device.memory_limit, &asked)) return error;
+      device.memory_limit = std::min(asked, device.memory_limit);
+    }
+    device.sm_percent = options.sm_percent.value_or(100);
+    devices->push_back(device);
+  }
+  return {};
+}
+
+std::string uuid_list(const std::vector<DeviceSpec> &devices) {
+  std::string list;
+  for (const DeviceSpec &device : devices) list += (list.empty() ? "" : ",") + std::string(device.identity.uuid);
+  return list;
+}
+
+}  // namespace vgpu::run
