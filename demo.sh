@@ -136,10 +136,6 @@ show srun -Q -w n1 -n4 --gpu-mem=2G take 500
 say "Each node has its own account"
 show srun -Q -N2 --gpu-mem=2G take 1500 0
 
-say "A share of the GPU's time: the same work with all of it, and with a quarter"
-show srun -Q -w n1 --gpu-mem=1G compute 1
-show srun -Q -w n1 --gpu-mem=1G --gpu-sm=25 compute 1
-
 say "What makes no sense, or can never be, does not even reach the queue"
 show srun -Q --gpu-mem=8X take 100
 show srun -Q --gpu-mem=9G take 100
@@ -172,6 +168,10 @@ say "When a job ends, its share goes to the one that waited"
 show scancel "$second"
 until_true says "$third" 'has its'
 show_on n1 vgpuctl list -o jobid,user,gpu,mem-used,mem-limit,mem%,procs,refused,state
+
+say "A share of the GPU's time: the same work with all of it, and with a quarter"
+show srun -Q -w n1 --gpu-mem=1G compute 1
+show srun -Q -w n1 --gpu-mem=1G --gpu-sm=25 compute 1
 
 say "After the jobs: what each has used is on record, and nothing else is left"
 scancel "$first" "$third"

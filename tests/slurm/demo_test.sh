@@ -41,6 +41,8 @@ has '^ +4  root +0   2064MiB +3GiB   67% +1 +0  ok$'
 has '^job 3, GPU 0: 5GiB of memory'
 has '^rank 0 on n1 has its 4500 MiB now$'
 has '^ +5  root +0   1064MiB +2GiB'
+has '^1 s of GPU time in [12]\.. s$'
+has '^1 s of GPU time in [3-6]\.. s$'
 has '^GPU Memory Efficiency: 89.14% of 5GiB$'
 grep -A1 '^n1# ls /run/vgpu$' <<<"$output" | grep -qx node || wrong "something is left on the node"
 has '^vgpu: vgpu-run [0-9]+ on n1, GPU .*: peak 728MiB of 1GiB \(71 %\), 1 allocation refused'
