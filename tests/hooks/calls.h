@@ -22,6 +22,7 @@ struct Call {
 std::span<const Call> pool_calls();
 std::span<const Call> physical_calls();
 std::span<const Call> graph_calls();
+std::span<const Call> launch_calls();
 std::span<const Call> other_calls();
 const Call *find_call(const std::string &symbol);
 

@@ -251,7 +251,9 @@ Node &HooksTest::node() {
 }
 
 void HooksTest::make_region(const std::vector<DeviceSpec> &devices) {
-  const Error error = Region::create(directory_.path().c_str(), "7", make_spec(devices));
+  RegionSpec spec = make_spec(devices);
+  for (const DeviceSpec &device : devices) spec.launch_hooks |= device.sm_percent < 100;
+  const Error error = Region::create(directory_.path().c_str(), "7", spec);
   ASSERT_FALSE(error) << error.text;
   region_ = directory_.path() + "/7";
 }
