@@ -66,7 +66,7 @@ inline bool is_emulated() {
 }
 
 #define SKIP_IF_EMULATED(why) \
-  if (is_emulated()) GTEST_SKIP() << why
+  if (::vgpu::test::is_emulated()) GTEST_SKIP() << why
 
 // How long a stress test runs.
 inline double stress_seconds() {
