@@ -15,6 +15,7 @@ mkdir "$scratch/include"
 cp "$include/cuda.h" "$scratch/include"
 flags="-Wall -Wextra -Werror -O0 -fPIC -fno-exceptions -fno-rtti -fvisibility=hidden -fno-threadsafe-statics"
 flags="$flags -D__CUDA_API_VERSION_INTERNAL -DNVML_NO_UNVERSIONED_FUNC_DEFS -I$scratch/include -I$source_dir/libvgpu"
+flags="$flags -DPACKAGE_VERSION=\"0\""
 for folder in hooks runtime sm; do
   mkdir "$scratch/$folder"
   # shellcheck disable=SC2086  # the compiler and its flags are lists
