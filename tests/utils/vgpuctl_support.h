@@ -6,9 +6,17 @@
 //   job 100  root's, idle
 #pragma once
 
-#include <sys/stat.h>
-
+// With sanitizers g++ 12 warns of what its own header does: GCC bug 105562.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <regex>
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+
+#include <sys/stat.h>
 
 #include "node/node.h"
 #include "region/layout.h"
