@@ -110,9 +110,32 @@ configure_release() {
 
 build_tests_in() { parallel_make -C "$1" all && parallel_make -C "$1" check TESTS=; }
 
+# Tests leave most of the machine idle. Meanwhile, at the lowest priority, what later stages will build is built: as far
+# as it comes until the next stage begins, which goes on from there and reports what does not compile.
+ahead=
+build_ahead() {
+  [ -z "$ahead" ] || return 0
+  set -m  # a process group of its own
+  (
+    log=$log_dir/ahead.log
+    renice -n 19 -p "$BASHPID"
+    for name in "${later[@]}"; do ! declare -F "build_$name" || "build_$name"; done
+  ) >"$log_dir/ahead.log" 2>&1 </dev/null &
+  ahead=$!
+  set +m
+}
+
+stop_building_ahead() {
+  [ -n "$ahead" ] || return 0
+  kill -- "-$ahead" 2>/dev/null
+  wait "$ahead" 2>/dev/null
+  ahead=
+}
+
 # run_tests_in DIRECTORY TARGET [COMMAND...]: one test program at a time, because some of them measure time.
 run_tests_in() {
   local directory=$1 target=$2 status=0
+  build_ahead
   find "$directory/tests" -name '*.trs' -delete
   printf '+ make %s\n' "$target" >>"$log"
   "${@:3}" make -C "$directory" --no-print-directory "$target" TEST_TIMEOUT="$test_timeout" >>"$log" 2>&1 </dev/null ||
@@ -250,11 +273,21 @@ stage_release() {
   run_tests_in "$build_dir" check
 }
 
+build_asan() {
+  configure_in "$build_dir/asan" --enable-werror --enable-asan --enable-ubsan CXXFLAGS="-O1 -g" &&
+    parallel_make -C "$build_dir/asan" build-gtest
+}
+
 stage_asan() {
   local -x VGPU_STRESS_SECONDS=${VGPU_STRESS_SECONDS:-10}
-  configure_in "$build_dir/asan" --enable-werror --enable-asan --enable-ubsan CXXFLAGS="-O1 -g" &&
-    parallel_make -C "$build_dir/asan" build-gtest &&
-    run_tests_in "$build_dir/asan" check-gtest
+  build_asan && run_tests_in "$build_dir/asan" check-gtest
+}
+
+build_tsan() {
+  # The driver is not what is looked at, so the one of the release build will do.
+  local -x SIMGPU_BUILD=$build_dir/tests/simgpu
+  configure_in "$build_dir/tsan" --enable-werror --enable-tsan CXXFLAGS="-O1 -g" &&
+    parallel_make -C "$build_dir/tsan" build-tsan
 }
 
 stage_tsan() {
@@ -262,11 +295,9 @@ stage_tsan() {
   # ThreadSanitizer of gcc 12 cannot place its shadow when the kernel randomises with more than 28 bits.
   local fixed_addresses=()
   setarch -R true 2>/dev/null && fixed_addresses=(setarch -R)
-  # The driver is not what is looked at, so the one of the release build will do.
   configure_release && parallel_make -C "$build_dir" build-simgpu || return
   local -x SIMGPU_BUILD=$build_dir/tests/simgpu
-  configure_in "$build_dir/tsan" --enable-werror --enable-tsan CXXFLAGS="-O1 -g" || return
-  parallel_make -C "$build_dir/tsan" build-tsan || return
+  build_tsan || return
   run_tests_in "$build_dir/tsan" check-tsan "${fixed_addresses[@]}"
   local status=$?
   [ "$status" -ne 0 ] || [ $((passed + failed + skipped)) -gt 0 ] || skip "there is no thread test yet" || return
@@ -282,27 +313,41 @@ refuses_other_architectures() {
   return 1
 }
 
+aarch64_emulator() { command -v qemu-aarch64 || command -v qemu-aarch64-static; }
+
+configure_aarch64() {
+  configure_in "$build_dir/aarch64" --enable-werror --host=aarch64-linux-gnu CXXFLAGS=-O2 \
+    EMULATOR="$(aarch64_emulator) -L /usr/aarch64-linux-gnu"
+}
+
+build_aarch64() {
+  have aarch64-linux-gnu-g++ && aarch64_emulator >/dev/null && configure_aarch64 &&
+    parallel_make -C "$build_dir/aarch64" all build-portable
+}
+
 stage_aarch64() {
   local -x VGPU_STRESS_SECONDS=${VGPU_STRESS_SECONDS:-5}
-  local directory=$build_dir/aarch64 emulator
+  local directory=$build_dir/aarch64
   have aarch64-linux-gnu-g++ || skip "the cross compiler is missing; install g++-aarch64-linux-gnu" || return
-  emulator=$(command -v qemu-aarch64 || command -v qemu-aarch64-static) ||
-    skip "qemu-aarch64 is missing; install qemu-user" || return
-  configure_in "$directory" --enable-werror --host=aarch64-linux-gnu CXXFLAGS=-O2 \
-    EMULATOR="$emulator -L /usr/aarch64-linux-gnu" || return
+  aarch64_emulator >/dev/null || skip "qemu-aarch64 is missing; install qemu-user" || return
+  configure_aarch64 || return
   grep -q 'HAVE_GTEST_TRUE"\]=""' "$directory/config.status" ||
     skip "GoogleTest's source is missing; install googletest" || return
   refuses_other_architectures || return
   passed=1
-  parallel_make -C "$directory" all build-portable && run_tests_in "$directory" check-portable || return
+  build_aarch64 && run_tests_in "$directory" check-portable || return
   echo '   and with pages of 64 KiB, the largest that an ARM kernel has:'
   local -x QEMU_PAGESIZE=65536
   run_tests_in "$directory" check-pages
 }
 
+build_clang() {
+  have clang++ && configure_in "$build_dir/clang" --enable-werror CXX=clang++ CXXFLAGS=-O0 && build_tests_in "$build_dir/clang"
+}
+
 stage_clang() {
   have clang++ || skip "clang++ is missing; install clang" || return
-  configure_in "$build_dir/clang" --enable-werror CXX=clang++ CXXFLAGS=-O0 && build_tests_in "$build_dir/clang"
+  build_clang
 }
 
 stage_model() {
@@ -358,6 +403,7 @@ run_stage() {
   local name=$1 title=$2 start=$SECONDS status verdict
   local passed=0 failed=0 skipped=0 note=
   local log=$log_dir/$name.log
+  stop_building_ahead
   : >"$log" || exit 1
   printf '== %s: %s\n' "$name" "$title"
   "stage_$name"
@@ -434,12 +480,16 @@ main() {
   VGPU_TEST_DIR=$(mktemp -d -p /dev/shm vgpu-check-XXXXXX 2>/dev/null || mktemp -d) || exit 1
   export VGPU_TEST_DIR
   chmod 755 "$VGPU_TEST_DIR"
-  trap 'rm -rf "$VGPU_TEST_DIR"' EXIT
+  trap 'stop_building_ahead; rm -rf "$VGPU_TEST_DIR"' EXIT
+  local wanted=() later=()
   for entry in "${stages[@]}"; do
-    name=${entry%%:*}
-    [ "$chosen" = all ] || [[ ,$chosen, == *,"$name",* ]] || continue
+    [ "$chosen" != all ] && [[ ,$chosen, != *,"${entry%%:*}",* ]] || wanted+=("$entry")
+  done
+  while [ ${#wanted[@]} -gt 0 ]; do
+    entry=${wanted[0]} wanted=("${wanted[@]:1}")
+    later=("${wanted[@]%%:*}")
     read -r title <<<"${entry#*:}"
-    run_stage "$name" "$title"
+    run_stage "${entry%%:*}" "$title"
   done
   report
 }
