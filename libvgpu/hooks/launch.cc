@@ -6,6 +6,8 @@ using namespace vgpu;
 
 namespace {
 
+using std::memory_order_relaxed;
+
 sm::Work kernel(CUfunction function, std::uint64_t grid_x, unsigned grid_y, unsigned grid_z, std::uint64_t block_x,
                 unsigned block_y, unsigned block_z) {
   return {function, grid_x * grid_y * grid_z, block_x * block_y * block_z};
@@ -65,22 +67,36 @@ CUresult and_no_longer(CUresult result) {
   return result;
 }
 
-}  // namespace
+CUresult launch_kernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+                       unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
+                       CUstream stream, void **params, void **extra);
 
-extern "C" {
+// Where launches are not metered, and that is known, the driver's own. Relaxed: code was there before its address.
+constinit std::atomic<decltype(&cuLaunchKernel)> launch_target{launch_kernel};
 
-CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
-                        unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
-                        CUstream stream, void **params, void **extra) {
-  // The one that matters: a jump, with all arguments where they are.
-  if (__builtin_expect(!launches_are_metered(), 1)) {
-    return REAL(cuLaunchKernel)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream,
-                                params, extra);
+CUresult launch_kernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+                       unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
+                       CUstream stream, void **params, void **extra) {
+  if (!launches_are_metered()) {
+    void *real = real_pointer(Symbol::cuLaunchKernel);
+    if (real != nullptr) launch_target.store(reinterpret_cast<decltype(&cuLaunchKernel)>(real), memory_order_relaxed);
   }
   return metered(kernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z), stream, [&] {
     return REAL(cuLaunchKernel)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream,
                                 params, extra);
   });
+}
+
+}  // namespace
+
+extern "C" {
+
+// The one that matters: a jump, with all arguments where they are.
+CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+                        unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
+                        CUstream stream, void **params, void **extra) {
+  return launch_target.load(memory_order_relaxed)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+                                                  shared_bytes, stream, params, extra);
 }
 
 CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,

@@ -11,6 +11,7 @@ namespace {
 CUstream per_thread(CUstream stream) { return stream != nullptr ? stream : CU_STREAM_PER_THREAD; }
 
 bool is_capturing(CUstream stream) {
+  if (stream == nullptr || stream == CU_STREAM_LEGACY) return false;  // cannot be captured
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   return REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }

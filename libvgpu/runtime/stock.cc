@@ -26,6 +26,7 @@ struct Stock {
   // Under `mutex`, in units.
   std::uint64_t charged;      // all of it in the table of allocations, except what is in progress
   std::uint64_t in_progress;  // reserved for calls that have not returned
+  std::uint64_t recorded;     // what the table of allocations says
   std::uint64_t last_growth;
   unsigned calls;        // threads between reserving and settling
   pthread_cond_t quiet;  // `calls` has become 0 while somebody stops the others
@@ -74,15 +75,17 @@ bool used_of(const Stock &stock, std::uint64_t *units) {
   return ask(stock, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, units);
 }
 
-// Under stock.mutex, after the charge has changed.
+// Under stock.mutex, after the charge has changed. A pool that has what it is asked for stays as it is.
 void record(Stock &stock) {
   Allocation old;
   const std::uint64_t settled = stock.charged - stock.in_progress;
-  if (settled != 0) {
-    add_allocation(key_of(stock), {settled, stock.dev, 0, false}, &old);
-  } else {
+  if (settled == stock.recorded) return;
+  if (settled == 0) {
     take_allocation(key_of(stock), &old);
+  } else if (!add_allocation(key_of(stock), {settled, stock.dev, 0, false}, &old)) {
+    return;
   }
+  stock.recorded = settled;
 }
 
 void give_back(Stock &stock, std::uint64_t units) {

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace bench {
@@ -57,6 +58,16 @@ class LatencyHistogram {
   }
 
   std::uint64_t counts_[kBuckets] = {};
+};
+
+// The least of several runs.
+class Fastest {
+ public:
+  void add(double value) { value_ = std::min(value_, value); }
+  double value() const { return value_; }
+
+ private:
+  double value_ = std::numeric_limits<double>::infinity();
 };
 
 }  // namespace bench

@@ -148,7 +148,7 @@ struct ThreadState {
   int depth;
   CUstreamCaptureMode capture_mode;
 };
-extern thread_local ThreadState t_thread;
+extern thread_local constinit ThreadState t_thread;
 
 // What a call that needs only cuInit starts with.
 #define SIMGPU_DRIVER(driver)                                                    \

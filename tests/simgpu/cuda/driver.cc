@@ -15,7 +15,7 @@
 namespace simgpu {
 
 std::atomic<Driver *> g_driver{nullptr};
-thread_local ThreadState t_thread;
+thread_local constinit ThreadState t_thread{};
 
 namespace {
 
