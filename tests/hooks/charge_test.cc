@@ -5,8 +5,6 @@
 namespace vgpu::test {
 namespace {
 
-constexpr int kOutOfMemory = CUDA_ERROR_OUT_OF_MEMORY;
-
 class ChargeTest : public HooksTest, public testing::WithParamInterface<Maker> {
  protected:
   const std::string symbol_ = GetParam().symbol;

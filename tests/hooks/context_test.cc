@@ -5,8 +5,6 @@
 namespace vgpu::test {
 namespace {
 
-constexpr int kOutOfMemory = CUDA_ERROR_OUT_OF_MEMORY;
-
 // A way to make a context and a way to end it.
 struct Way {
   const char *make;

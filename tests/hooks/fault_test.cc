@@ -11,8 +11,6 @@ namespace {
 
 constexpr int kUnknown = CUDA_ERROR_UNKNOWN;
 
-std::string text(std::uint64_t value) { return std::to_string(value); }
-
 double seconds_of(const std::function<void()> &work) {
   const auto start = std::chrono::steady_clock::now();
   work();

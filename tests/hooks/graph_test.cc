@@ -5,27 +5,12 @@
 namespace vgpu::test {
 namespace {
 
-constexpr int kOutOfMemory = CUDA_ERROR_OUT_OF_MEMORY;
-
-std::string text(std::uint64_t value) { return std::to_string(value); }
-
-class GraphTest : public HooksTest {
+class GraphTest : public OneRankTest {
  protected:
-  void SetUp() override {
-    limit_to(512 * kMiB);
-    program_ = start_on(0);
-  }
-  void TearDown() override {
-    program_.reset();
-    HooksTest::TearDown();
-  }
-
   struct Node {
     std::uint64_t node = 0, pointer = 0;
   };
 
-  std::uint64_t call(const std::string &line) { return program_->must("call " + line); }
-  int result_of(const std::string &line) { return program_->ask("call " + line).result; }
   std::uint64_t make_graph() { return call("cuGraphCreate"); }
   Node add(std::uint64_t graph, std::uint64_t bytes, std::uint64_t after = 0, unsigned device = 0,
            const std::string &symbol = "cuGraphAddMemAllocNode") {
@@ -43,8 +28,6 @@ class GraphTest : public HooksTest {
     call("cuCtxSynchronize");
     call("cuDeviceGraphMemTrim 0");
   }
-
-  std::unique_ptr<Program> program_;
 };
 
 // ---- every way to add, to instantiate, to launch --------------------------------------------------------------------

@@ -5,10 +5,7 @@
 namespace vgpu::test {
 namespace {
 
-constexpr int kOutOfMemory = CUDA_ERROR_OUT_OF_MEMORY;
 constexpr std::uint64_t kGreen = 4 * kMiB;  // what a green context of the simulated driver takes itself
-
-std::string text(std::uint64_t value) { return std::to_string(value); }
 
 class HiddenTest : public HooksTest {
  protected:

@@ -7,24 +7,10 @@
 namespace vgpu::test {
 namespace {
 
-constexpr int kOutOfMemory = CUDA_ERROR_OUT_OF_MEMORY;
 constexpr std::uint64_t kPiece = 6 * kMiB;
 
-std::string text(std::uint64_t value) { return std::to_string(value); }
-
-class PhysicalTest : public HooksTest {
+class PhysicalTest : public OneRankTest {
  protected:
-  void SetUp() override {
-    limit_to(512 * kMiB);
-    program_ = start_on(0);
-  }
-  void TearDown() override {
-    program_.reset();
-    HooksTest::TearDown();
-  }
-
-  std::uint64_t call(const std::string &line) { return program_->must("call " + line); }
-  int result_of(const std::string &line) { return program_->ask("call " + line).result; }
   std::uint64_t create(std::uint64_t bytes = kPiece, int device = 0) {
     return call("cuMemCreate " + text(bytes) + " " + std::to_string(device));
   }
@@ -36,8 +22,6 @@ class PhysicalTest : public HooksTest {
     call("cuMemUnmap " + text(address) + " " + text(bytes));
   }
   void release(std::uint64_t handle) { call("cuMemRelease " + text(handle)); }
-
-  std::unique_ptr<Program> program_;
 };
 
 TEST_F(PhysicalTest, AddressesCostNothing) {

@@ -8,10 +8,7 @@
 
 namespace vgpu::test {
 
-inline constexpr int kOutOfMemory = CUDA_ERROR_OUT_OF_MEMORY;
 inline constexpr std::uint64_t kChunk = 32 * kMiB;  // what a pool of the simulated driver grows by at least
-
-inline std::string text(std::uint64_t value) { return std::to_string(value); }
 
 class PoolTest : public HooksTest {
  protected:

@@ -5,7 +5,6 @@
 namespace vgpu::test {
 namespace {
 
-constexpr int kOutOfMemory = CUDA_ERROR_OUT_OF_MEMORY;
 constexpr char kNotOurs[] =
     "vgpu: this GPU is not one of the job's, and nothing can be allocated on it; ask for more GPUs with --gres or set "
     "CUDA_VISIBLE_DEVICES to the job's";

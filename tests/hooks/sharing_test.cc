@@ -8,8 +8,6 @@ namespace {
 
 constexpr std::uint64_t kBytes = 8 * kMiB;
 
-std::string text(std::uint64_t value) { return std::to_string(value); }
-
 class SharingTest : public HooksTest {
  protected:
   void SetUp() override {

@@ -2,6 +2,7 @@
 // programs with the library preloaded. The test's own process loads neither the library nor a driver.
 #pragma once
 
+#include <cuda.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -107,6 +108,10 @@ class Program {
   int socket_ = -1;
 };
 
+inline constexpr int kOutOfMemory = CUDA_ERROR_OUT_OF_MEMORY;
+
+inline std::string text(std::uint64_t value) { return std::to_string(value); }
+
 // A node with three devices: A and B alike, except that B is slower; C larger, and late in NVML's lists.
 class HooksTest : public testing::Test {
  protected:
@@ -146,6 +151,24 @@ class HooksTest : public testing::Test {
  private:
   TemporaryDirectory directory_;
   std::string region_;
+};
+
+// In a job with 512 MiB, with one rank that has a context.
+class OneRankTest : public HooksTest {
+ protected:
+  void SetUp() override {
+    limit_to(512 * kMiB);
+    program_ = start_on(0);
+  }
+  void TearDown() override {
+    program_.reset();
+    HooksTest::TearDown();
+  }
+
+  std::uint64_t call(const std::string &line) { return program_->must("call " + line); }
+  int result_of(const std::string &line) { return program_->ask("call " + line).result; }
+
+  std::unique_ptr<Program> program_;
 };
 
 }  // namespace vgpu::test
