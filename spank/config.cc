@@ -143,10 +143,10 @@ constexpr Key kKeys[] = {
      }},
     {"sm",
      [](auto k, auto v, auto c) {
-       return choose(
-           k, v, "option, live or mps",
-           {Choice<SmBy>{"option", SmBy::option}, Choice<SmBy>{"live", SmBy::live}, Choice<SmBy>{"mps", SmBy::mps}},
-           &c->sm);
+       return choose(k, v, "auto, option, live or mps",
+                     {Choice<SmBy>{"auto", SmBy::automatic}, Choice<SmBy>{"option", SmBy::option},
+                      Choice<SmBy>{"live", SmBy::live}, Choice<SmBy>{"mps", SmBy::mps}},
+                     &c->sm);
      }},
     {"preload",
      [](auto k, auto v, auto c) {

@@ -16,9 +16,10 @@ namespace vgpu::spank {
 enum class LogLevel : std::uint8_t { error, info, debug };
 // Who holds a job to its SM limit.
 enum class SmBy : std::uint8_t {
-  option,  // the library, in jobs that start with a limit
-  live,    // the library, in every job: its launches are hooked, so that a limit can be set while it runs
-  mps,     // the site's MPS servers, which the job's processes tell their share; launches are not hooked
+  automatic,  // MPS where the site runs it, otherwise as with `option`
+  option,     // the library, in jobs that start with a limit
+  live,       // the library, in every job: its launches are hooked, so that a limit can be set while it runs
+  mps,        // the site's MPS servers, which the job's processes tell their share; launches are not hooked
 };
 
 enum class PreloadBy : std::uint8_t { env, ldso };
@@ -51,7 +52,7 @@ struct Config {
   std::uint64_t shard_mem = 0;             // 0: shards say nothing about memory
   std::uint64_t overcommit_percent = 100;  // of a device's memory, for the sum of the jobs on it
   bool require_limits = false;
-  SmBy sm = SmBy::option;
+  SmBy sm = SmBy::automatic;
   bool fail_open = false;
   Audience opt_out;
 

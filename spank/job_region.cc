@@ -12,6 +12,7 @@
 #include "job_files.h"
 #include "job_limits.h"
 #include "log.h"
+#include "mps.h"
 #include "node/admission.h"
 #include "node/promises.h"
 
@@ -45,6 +46,14 @@ struct Plan {
   std::vector<DeviceSpec> devices;
 };
 
+// Whether the library holds the job to its SM limit, now or, with sm=live, when it gets one.
+bool hooks_launches(const Config &config, const std::vector<DeviceSpec> &devices) {
+  if (config.sm == SmBy::live) return true;
+  const bool limited =
+      std::any_of(devices.begin(), devices.end(), [](const DeviceSpec &device) { return device.sm_percent < 100; });
+  return limited && config.sm != SmBy::mps && !(config.sm == SmBy::automatic && site_runs_mps());
+}
+
 Error make_plan(const Config &config, const Request &request, const std::vector<unsigned> &gpus, unsigned shards,
                 Plan *plan) {
   const bool asked = !request.mem.empty() || request.sm;
@@ -65,10 +74,7 @@ Error make_plan(const Config &config, const Request &request, const std::vector<
   if (Error error = decide_limits(config, request, shards, devices, &plan->devices)) return error;
   if (Error error = check_library(config)) return error;
   plan->wanted = true;
-  plan->launch_hooks = config.sm == SmBy::live;
-  for (const DeviceSpec &device : plan->devices) {
-    plan->launch_hooks |= config.sm == SmBy::option && device.sm_percent < 100;
-  }
+  plan->launch_hooks = hooks_launches(config, plan->devices);
   return {};
 }
 

@@ -117,9 +117,11 @@ int remove_library(spank_t handle) {
   return 0;
 }
 
-// What the region says, and not what the step asked for: the job's limit is the one that holds.
+// What the region says, and not what the step asked for: the job's limit is the one that holds. Where the library does not
+// hold it, because the region was made without launch hooks, MPS does.
 int tell_mps(spank_t handle) {
   const Step &self = step();
+  if (self.config.sm == SmBy::option || self.config.sm == SmBy::live) return 0;
   Snapshot region;
   if (Error error =
           Snapshot::read(self.config.job_directory(self.job.id).c_str(), Trust::root, Detail::memory, &region)) {
@@ -127,7 +129,7 @@ int tell_mps(spank_t handle) {
   }
   std::uint32_t percent = 100;  // MPS knows one share for all of a process's GPUs
   for (unsigned dev = 0; dev < region.ndev(); ++dev) percent = std::min(percent, region.device(dev).sm_percent);
-  if (percent == 100) return 0;
+  if (percent == 100 || region.job().launch_hooks != 0) return 0;
   return spank_setenv(handle, kMpsShare, std::to_string(percent).c_str(), 1) == ESPANK_SUCCESS
              ? 0
              : refuse(handle, "vgpu: the environment of the task cannot be set");
@@ -141,7 +143,7 @@ int add_library(spank_t handle) {
       spank_setenv(handle, "VGPU_REGION", region.c_str(), 1) != ESPANK_SUCCESS) {
     return refuse(handle, "vgpu: the environment of the task cannot be set");
   }
-  if (self.config.sm == SmBy::mps && tell_mps(handle) != 0) return -1;
+  if (tell_mps(handle) != 0) return -1;
   if (self.config.preload == PreloadBy::ldso) {
     if (Error error = isolate_task(self.config, self.job.id)) return refuse(handle, error.text);
   }

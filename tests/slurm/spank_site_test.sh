@@ -91,6 +91,36 @@ test_mps() {
   configure
 }
 
+# Stands in for the MPS control daemon, of which the plugin only looks who runs it.
+run_daemon_as() {
+  on n1 setpriv --reuid="$1" --regid="$1" --clear-groups "$work/nvidia-cuda-mps-control" infinity &
+  eventually on n1 pgrep -u "$1" -x nvidia-cuda-mps >/dev/null
+}
+end_daemon() {
+  on n1 pkill -x nvidia-cuda-mps
+  wait
+}
+
+test_mps_is_found() {
+  cp "$(command -v sleep)" nvidia-cuda-mps-control
+  show='echo "[$CUDA_MPS_ACTIVE_THREAD_PERCENTAGE]"; exec "$0" --show'
+  run_daemon_as root
+  run srun $on_n1 --gres=gpu:1 --gpu-sm=35 sh -c "$show" "$rank"
+  output_has "[35]"
+  output_has "launch_hooks=0"
+  configure sm=option
+  run srun $on_n1 --gres=gpu:1 --gpu-sm=35 sh -c "$show" "$rank"
+  output_has "[]"
+  output_has "launch_hooks=1"
+  configure
+  end_daemon
+  run_daemon_as games
+  run srun $on_n1 --gres=gpu:1 --gpu-sm=35 sh -c "$show" "$rank"
+  output_has "[]"
+  output_has "launch_hooks=1"
+  end_daemon
+}
+
 test_shards() {
   configure shard_mem=1G
   run srun $on_n1 --gres=shard:3 "$rank" --show
