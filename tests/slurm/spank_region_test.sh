@@ -167,6 +167,41 @@ test_requeue_starts_clean() {
   scancel "$job"
 }
 
+# Suspended ranks keep their memory, and their limit: who comes meanwhile gets what is left.
+test_suspend_and_resume() {
+  submit --gres=gpu:1 --gpu-mem=1G -- "$rank $gib 60"
+  eventually held n1 "$job" $gib || complain "nothing is held"
+  run scontrol suspend "$job"
+  status_is 0
+  true_that "its ranks stop" eventually is_suspended "$job"
+  true_that "and keep what they hold" held n1 "$job" $gib
+  run srun $on_n1 --gres=gpu:1 --gpu-mem=1G "$rank" $gib
+  output_has granted
+  run scontrol resume "$job"
+  true_that "they go on" eventually is_running "$job"
+  true_that "in their region" held n1 "$job" $gib
+  scancel "$job"
+  true_that "which goes with the job" eventually has_no_region n1 "$job"
+}
+is_suspended() { [ "$(job_state "$1")" = SUSPENDED ] && on n1 ps -o s= -C rank | grep -q T; }
+
+# By a job that wants the same GPUs and may have them.
+test_preemption_gives_the_memory_to_the_next() {
+  scontrol create PartitionName=urgent Nodes=n1 PriorityTier=10
+  submit --requeue --gres=gpu:2 --gpu-mem=8G -- "$rank $((8 * gib)) 60"
+  local first=$job
+  eventually held n1 "$first" $((8 * gib)) || complain "nothing is held"
+  run srun $on_n1 -p urgent --gres=gpu:2 --gpu-mem=8G "$rank" $((8 * gib))
+  status_is 0
+  output_has granted
+  true_that "the region of the first is gone, or a new one" not_held n1 "$first" $((8 * gib))
+  true_that "and it runs again" eventually runs_now "$first"
+  true_that "with its memory" eventually held n1 "$first" $((8 * gib))
+  scancel "$first"
+  scontrol delete PartitionName=urgent
+}
+not_held() { ! held "$@"; }
+
 test_slurmstepd_killed() {
   submit --gres=gpu:1 --gpu-mem=1G -- "exec $rank $gib 60"
   eventually held n1 "$job" $gib || complain "nothing is held"
@@ -249,5 +284,5 @@ test_the_epilog_script_removes_only_its_own_job() {
   true_that "without a region directory" on n1 env -i SLURM_JOB_ID=41 "$here/../../etc/epilog" /nowhere
 }
 
-start_lab
+start_lab --conf PreemptType=preempt/partition_prio --conf PreemptMode=REQUEUE
 run_tests "$@"
