@@ -36,13 +36,18 @@ test_report_after_the_job() {
   hold --gpu-mem=2G
   ctl report "$job" --record "$work/record/jobs.jsonl"
   status_is 2
+  sleep 1
+  ctl metrics --no-sm # as its timer does
+  ctl set "$job" --gpu-mem=4G
   scancel "$job"
   eventually no_regions
   ctl report "$job" --record "$work/record/jobs.jsonl"
   status_is 0
   output_has "Job ID: $job"
   output_has "GPU Memory Peak: 1GiB"
-  output_has "GPU Memory Efficiency: 50.00% of 2GiB"
+  output_has "GPU Memory Average: 1GiB"
+  output_has "GPU Memory Efficiency: 25.00% of 4GiB"
+  output_has "GPU Memory Limit: 2GiB at first, 4GiB at the end"
   configure record=off
   hold --gpu-mem=2G
   scancel "$job"

@@ -18,6 +18,7 @@
 
 #include <sys/stat.h>
 
+#include "node/history.h"
 #include "node/node.h"
 #include "region/layout.h"
 #include "support.h"
