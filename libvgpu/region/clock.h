@@ -13,6 +13,7 @@ inline std::uint64_t coarse_ms() {
   return static_cast<std::uint64_t>(now.tv_sec) * 1000 + static_cast<std::uint64_t>(now.tv_nsec) / 1'000'000;
 }
 
+// Nanoseconds of CLOCK_MONOTONIC.
 inline std::uint64_t monotonic_ns() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
