@@ -10,6 +10,7 @@
 #include "node/admission.h"
 #include "node/history.h"
 #include "node/values.h"
+#include "plugstack.h"
 #include "status.h"
 
 namespace vgpu::ctl {
@@ -73,10 +74,13 @@ Error check_room(const Options &options, const RegionView &region, const std::ve
     larger.push_back(spec);
   }
   if (larger.empty()) return {};
-  constexpr std::uint64_t kNoOvercommit = 100;
-  Error error = admit(options.region_dir, kNoOvercommit, region.job, larger);
+  Plugstack site;  // where it says nothing, nobody overcommits
+  Error unknown = read_plugstack(options, &site);
+  if (!unknown) unknown = site.bad_keys;
+  const Error error = admit(options.region_dir, site.config.overcommit_percent, region.job, larger);
   if (error.fault == Fault::invalid) {
-    std::fprintf(stderr, "vgpu: where the site overcommits its GPUs, --force sets it all the same\n");
+    if (unknown) std::fprintf(stderr, "%s\nvgpu: so it is not known whether the site overcommits\n", unknown.text);
+    std::fprintf(stderr, "vgpu: --force sets it all the same\n");
   }
   return error;
 }
