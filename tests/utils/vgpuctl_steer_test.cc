@@ -1,4 +1,6 @@
 // vgpuctl where it changes something: set and gc.
+#include <sys/file.h>
+
 #include "vgpuctl_support.h"
 
 namespace vgpu::test {
@@ -111,6 +113,31 @@ TEST_F(VgpuctlGc, RemovesWhatNobodyKnows) {
   for (const char *kept : {"7", "12", "100", ".gpus-100", "node"}) EXPECT_TRUE(exists(kept)) << kept;
   EXPECT_EQ(run({"gc", "--older-than=0s", "--dry-run"}).status, 0);
   unsetenv("SQUEUE_USERS");
+}
+
+// Of a vgpu-run the lock on its region tells whether it lives.
+TEST_F(VgpuctlGc, FindsWhatAKilledVgpuRunLeft) {
+  const std::string parent = runtime_.path() + "/vgpu-" + std::to_string(geteuid());
+  for (const char *name : {"/100-1", "/200-2", "/.new-0123", "/mine"}) {
+    std::filesystem::create_directories(parent + name);
+    std::ofstream(parent + name + "/usage") << "";
+  }
+  const ScopedFd held(open((parent + "/200-2").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ASSERT_EQ(flock(held.get(), LOCK_EX), 0);
+  Result result = run({"gc", "--dry-run"});
+  EXPECT_EQ(result.status, 4) << result.err;
+  EXPECT_NE(result.out.find("stale " + parent + "/100-1\n"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("stale " + parent + "/.new-0123\n"), std::string::npos) << result.out;
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 2) << result.out;
+  EXPECT_TRUE(std::filesystem::exists(parent + "/100-1"));
+  result = run({"gc"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_NE(result.out.find("removed " + parent + "/100-1\n"), std::string::npos) << result.out;
+  EXPECT_FALSE(std::filesystem::exists(parent + "/100-1"));
+  EXPECT_FALSE(std::filesystem::exists(parent + "/.new-0123"));
+  EXPECT_TRUE(std::filesystem::exists(parent + "/200-2"));
+  EXPECT_TRUE(std::filesystem::exists(parent + "/mine"));
+  EXPECT_EQ(run({"gc", "--dry-run"}).status, 0);
 }
 
 TEST_F(VgpuctlGc, RemovesNothingInDoubt) {
