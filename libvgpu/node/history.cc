@@ -77,11 +77,16 @@ Error add_sample(const std::string &region, const Snapshot &seen, double now) {
   HistoryFile file;
   if (Error error = file.open(region, O_RDWR | O_CREAT)) return error;
   History history = file.read(seen.ndev());
-  const double since = std::max(history.sampled_at, static_cast<double>(seen.created()));
-  const double pause = now - since;
-  for (unsigned dev = 0; dev < seen.ndev() && pause > 0 && pause <= kLongestPause_s; ++dev) {
-    history.devices[dev].sampled_s += pause;
-    history.devices[dev].byte_seconds += pause * static_cast<double>(seen.device(dev).memory_used);
+  const double pause = now - history.sampled_at;
+  const bool is_covered = pause > 0 && pause <= kLongestPause_s;
+  for (unsigned dev = 0; dev < seen.ndev(); ++dev) {
+    DeviceHistory &device = history.devices[dev];
+    const std::uint64_t used = seen.device(dev).memory_used;
+    if (is_covered) {
+      device.sampled_s += pause;
+      device.byte_seconds += pause * (static_cast<double>(device.last_used) + static_cast<double>(used)) / 2;
+    }
+    device.last_used = used;
   }
   history.sampled_at = now;
   return file.write(history);

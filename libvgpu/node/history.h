@@ -15,12 +15,13 @@
 
 namespace vgpu {
 
-// A sample stands for the time since the one before it, or since the region was made; after a longer pause, for nothing.
+// Between two samples memory is taken to have gone from the one to the other; of a longer pause nothing is known.
 inline constexpr double kLongestPause_s = 600;
 
 struct DeviceHistory {
-  double sampled_s = 0;  // the time that samples stand for
+  double sampled_s = 0;  // the time between samples
   double byte_seconds = 0;
+  std::uint64_t last_used = 0;    // bytes, in the last sample
   std::uint64_t first_limit = 0;  // bytes, before the first change; 0: it was never changed, nor are the next two known
   std::uint64_t highest_limit = 0;
   std::uint64_t highest_sm = 0;      // percent

@@ -25,27 +25,30 @@ class HistoryTest : public RegionTest {
   Snapshot seen_;
 };
 
-TEST_F(HistoryTest, EachSampleStandsForTheTimeBeforeIt) {
+TEST_F(HistoryTest, CoversTheTimeBetweenSamples) {
   create(2, 64 * kMiB);
   RankProcess rank(path());
   look();
   EXPECT_EQ(device().sampled_s, 0) << "nobody has looked yet";
   EXPECT_TRUE(rank.reserve(8 * kMiB));
   sample(10);
+  EXPECT_EQ(device().sampled_s, 0) << "nobody knows what was before";
+  sample(20);
   EXPECT_TRUE(rank.reserve(8 * kMiB));
-  sample(15);
+  sample(25);
   EXPECT_EQ(device().sampled_s, 15);
-  EXPECT_EQ(device().byte_seconds, (10 * 8 + 5 * 16) * static_cast<double>(kMiB));
+  EXPECT_EQ(device().byte_seconds, (10 * 8 + 5 * 12) * static_cast<double>(kMiB));
   EXPECT_EQ(device(1).sampled_s, 15);
   EXPECT_EQ(device(1).byte_seconds, 0);
 }
 
 TEST_F(HistoryTest, PausesThatAreTooLongAreNotCovered) {
   create(1, 64 * kMiB);
-  sample(10);
-  sample(10 + kLongestPause_s + 1);
+  sample(1);
+  sample(11);
+  sample(11 + kLongestPause_s + 1);
   EXPECT_EQ(device().sampled_s, 10);
-  sample(10 + kLongestPause_s + 6);
+  sample(11 + kLongestPause_s + 6);
   EXPECT_EQ(device().sampled_s, 15);
   sample(3);  // somebody set the clock
   EXPECT_EQ(device().sampled_s, 15);
@@ -78,7 +81,9 @@ TEST_F(HistoryTest, LimitsThatWereChangedAreNoted) {
 
 TEST_F(HistoryTest, DamageIsNoHistoryAndNoLinkIsFollowed) {
   create(1, 64 * kMiB);
+  sample(1);
   sample(10);
+  EXPECT_EQ(device().sampled_s, 9);
   std::filesystem::resize_file(path() + "/history", 20);
   EXPECT_EQ(device().sampled_s, 0);
   std::ofstream(path() + "/history") << std::string(200, 'x');

@@ -52,7 +52,7 @@ TEST_F(Record, SaysWhatWasSampledAndChanged) {
   Snapshot snapshot;
   ASSERT_FALSE(Snapshot::read(path().c_str(), Trust::root_or_self, Detail::memory, &snapshot));
   History history(1);
-  history.devices[0] = {90, 90.0 * 1000, 32 * kMiB, 128 * kMiB, 100, 1};
+  history.devices[0] = {90, 90.0 * 1000, 0, 32 * kMiB, 128 * kMiB, 100, 1};
   const std::string line = record_line(snapshot, history, "n1", snapshot.created() + 100);
   for (const char *expected :
        {"\"memory_average_bytes\":1000,\"sampled_seconds\":90,", "\"first_memory_limit_bytes\":33554432,",
