@@ -1,7 +1,4 @@
 // vgpuctl: what it prints of prepared regions, and with which status it ends.
-#include <atomic>
-#include <thread>
-
 #include "region/clock.h"
 #include "vgpuctl_support.h"
 
@@ -84,12 +81,11 @@ TEST_F(VgpuctlSm, CountsAKernelThatRunsAllTheTime) {
 }
 
 TEST_F(VgpuctlSm, FollowsWhatIsLetThrough) {
-  std::atomic<bool> ends = false;
-  std::thread limiter([&] {  // 4 of 10 ms
-    for (const std::uint64_t start = monotonic_ns(); !ends; sleep_ms(1)) {
-      const std::uint64_t now = monotonic_ns();
-      poke(7, offset(offsetof(DeviceUsage, charged_ns)), (now - start) / 10'000'000 * 4'000'000);
-      poke(7, offset(offsetof(DeviceUsage, busy_until)), start + (now - start) / 10'000'000 * 10'000'000 + 4'000'000);
+  const pid_t limiter = spawn([&]() -> int {  // 4 of 10 ms
+    for (const std::uint64_t start = monotonic_ns();; sleep_ms(1)) {
+      const std::uint64_t periods = (monotonic_ns() - start) / 10'000'000;
+      poke(7, offset(offsetof(DeviceUsage, charged_ns)), periods * 4'000'000);
+      poke(7, offset(offsetof(DeviceUsage, busy_until)), start + periods * 10'000'000 + 4'000'000);
     }
   });
   const std::string once = used();
@@ -100,8 +96,8 @@ TEST_F(VgpuctlSm, FollowsWhatIsLetThrough) {
     const auto has_three = [&] { return std::count(watched.begin(), watched.end(), '\n') >= 3; };
     EXPECT_TRUE(eventually([&] { return watched = watch.out(), has_three(); }));
   }
-  ends = true;
-  limiter.join();
+  kill(limiter, SIGKILL);
+  wait_for(limiter);
   const auto is_near = [](double percent) { return percent > 20 && percent < 60; };
   EXPECT_TRUE(is_near(std::atof(once.c_str() + 4))) << once;
   const std::size_t at = json.out.find("\"sm_used_ratio\": ");
