@@ -153,9 +153,9 @@ struct DeviceSnapshot {
   std::uint64_t exits;
   std::uint64_t launches;
   std::uint64_t throttled_ns;
-  std::uint64_t charged_ns;     // see DeviceUsage
-  std::uint64_t busy_until_ns;  // the same
-  std::uint64_t trim;           // the same
+  std::uint64_t charged_ns;  // see DeviceUsage
+  std::uint64_t tat;         // the same
+  std::uint64_t trim;        // the same
 };
 
 struct RankSnapshot {

@@ -30,7 +30,7 @@ DeviceSnapshot decode_device(const UsageReader &reader, const DeviceLimits &limi
   device.launches = usage.launches.load(std::memory_order_relaxed);
   device.throttled_ns = usage.throttled_ns.load(std::memory_order_relaxed);
   device.charged_ns = usage.charged_ns.load(std::memory_order_relaxed);
-  device.busy_until_ns = usage.busy_until.load(std::memory_order_relaxed);
+  device.tat = usage.tat.load(std::memory_order_relaxed);
   device.trim = usage.trim.load(std::memory_order_relaxed);
   return device;
 }

@@ -73,11 +73,12 @@ class VgpuctlSm : public Vgpuctl {
 
 TEST_F(VgpuctlSm, IsKnownWhereThereIsALimit) { EXPECT_EQ(used(), "7|0|0%\n7|1|0%\n12|0|-\n"); }
 
-TEST_F(VgpuctlSm, CountsAKernelThatRunsAllTheTime) {
+// A minute of the GPU for a job that has half of it: two minutes go by until the next launch.
+TEST_F(VgpuctlSm, SpreadsALongKernelOverTheTimeThatItIsPaidFor) {
   const std::uint64_t minute = 60'000'000'000;
   poke(7, offset(offsetof(DeviceUsage, charged_ns)), minute);
-  poke(7, offset(offsetof(DeviceUsage, busy_until)), monotonic_ns() + minute);
-  EXPECT_EQ(used(), "7|0|100%\n7|1|0%\n12|0|-\n");
+  poke(7, offset(offsetof(DeviceUsage, tat)), monotonic_ns() + 2 * minute);
+  EXPECT_EQ(used(), "7|0|50%\n7|1|0%\n12|0|-\n");
 }
 
 TEST_F(VgpuctlSm, FollowsWhatIsLetThrough) {
@@ -85,7 +86,6 @@ TEST_F(VgpuctlSm, FollowsWhatIsLetThrough) {
     for (const std::uint64_t start = monotonic_ns();; sleep_ms(1)) {
       const std::uint64_t periods = (monotonic_ns() - start) / 10'000'000;
       poke(7, offset(offsetof(DeviceUsage, charged_ns)), periods * 4'000'000);
-      poke(7, offset(offsetof(DeviceUsage, busy_until)), start + periods * 10'000'000 + 4'000'000);
     }
   });
   const std::string once = used();
