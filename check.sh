@@ -28,7 +28,7 @@ packages=(autoconf automake make g++ clang clang-format dpkg-dev libcli11-dev li
 # For the build for ARM, for the simulated GPU and the programs that are run on it, for MPI ranks started by srun; what
 # cannot be had is skipped.
 optional_packages=(g++-aarch64-linux-gnu qemu-user libnvidia-ml-dev libjemalloc2 libtcmalloc-minimal4 libpmix-dev
-  prometheus python3-jsonschema python3-pip strace tmux $(sed -n 's/^\([a-z].*\) .*/\1/p' tests/clients/packages.txt))
+  prometheus python3-jsonschema python3-pip rpm strace tmux $(sed -n 's/^\([a-z].*\) .*/\1/p' tests/clients/packages.txt))
 
 usage() {
   cat <<'END'

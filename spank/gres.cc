@@ -48,16 +48,9 @@ std::map<std::string, std::string> keys_of(std::string_view line) {
   return keys;
 }
 
-// Beside slurm.conf; where that is not told, in the places where slurmd looks or keeps it.
 std::vector<std::string> candidates(const Config &config) {
   if (!config.gres_conf.empty()) return {config.gres_conf};
-  std::vector<std::string> paths;
-  if (const char *slurm_conf = std::getenv("SLURM_CONF")) {
-    const std::string path(slurm_conf);
-    paths.push_back(path.substr(0, path.rfind('/') + 1) + "gres.conf");
-  }
-  paths.insert(paths.end(), {"/run/slurm/conf/gres.conf", "/etc/slurm/gres.conf", "/etc/slurm-llnl/gres.conf"});
-  return paths;
+  return slurm_files("gres.conf");
 }
 
 Error parse_gres_conf(const std::string &text, const std::string &node_name, GresFiles *gpus) {

@@ -7,6 +7,7 @@
 #include "devices.h"
 #include "job_region.h"
 #include "log.h"
+#include "node/history.h"
 #include "node/record.h"
 #include "region/region.h"
 #include "text.h"
@@ -25,7 +26,11 @@ void keep_record(const Config &config, const Job &job) {
   if (config.record.empty()) return;
   Snapshot region;
   if (Snapshot::read(config.job_directory(job.id).c_str(), Trust::root, Detail::memory, &region)) return;
-  const std::string line = record_line(region, node_name(), static_cast<std::uint64_t>(std::time(nullptr)));
+  History history(region.ndev());
+  if (const Error error = read_history(config.job_directory(job.id), region.ndev(), &history)) {
+    log_error("%s (job %u)", error.text, job.id);  // the rest is worth its line all the same
+  }
+  const std::string line = record_line(region, history, node_name(), static_cast<std::uint64_t>(std::time(nullptr)));
   const Error error = append_record(config.record, line);
   if (error && error.fault != Fault::not_found) log_error("%s (job %u)", error.text, job.id);
 }

@@ -59,6 +59,16 @@ bool parse_index_list(std::string_view text, std::size_t most, std::vector<unsig
   return true;
 }
 
+std::vector<std::string> slurm_files(const std::string &name) {
+  std::vector<std::string> paths;
+  if (const char *slurm_conf = std::getenv("SLURM_CONF")) {
+    const std::string path(slurm_conf);
+    paths.push_back(name == "slurm.conf" ? path : path.substr(0, path.rfind('/') + 1) + name);
+  }
+  for (const char *folder : {"/run/slurm/conf/", "/etc/slurm/", "/etc/slurm-llnl/"}) paths.push_back(folder + name);
+  return paths;
+}
+
 Error read_file(const std::string &path, std::size_t most, std::string *content) {
   const ScopedFd fd(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
   if (!fd) {

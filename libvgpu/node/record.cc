@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include "io.h"
 #include "region/file_lock.h"
 #include "region/scoped.h"
+#include "sm_time.h"
 
 namespace vgpu {
 
@@ -31,14 +33,32 @@ std::string field(const char *name, std::uint64_t value) {
   return std::string("\"") + name + "\":" + std::to_string(value);
 }
 
+std::string decimal(double value, int digits) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", digits, value);
+  return text;
+}
+
+// What the region itself cannot tell.
+std::string past_text(const DeviceSnapshot &device, const DeviceHistory &past, const std::optional<SmReading> &sm,
+                      double elapsed_s) {
+  const bool changed = past.first_limit != 0;
+  const bool held_all_along = sm && (!changed || past.highest_sm < 100);
+  const std::uint64_t earlier = std::min(past.refused_before, device.refused);
+  return ",\"memory_average_bytes\":" + (past.sampled_s > 0 ? decimal(past.byte_seconds / past.sampled_s, 0) : "null") +
+         ",\"sampled_seconds\":" + decimal(past.sampled_s, 0) +
+         ",\"sm_average_percent\":" + (held_all_along ? decimal(100 * sm_share(*sm, elapsed_s), 1) : "null") + ',' +
+         field("first_memory_limit_bytes", changed ? past.first_limit : device.memory_limit) + ',' +
+         field("highest_memory_limit_bytes", std::max(past.highest_limit, device.memory_limit)) + ',' +
+         field("refused_since_change", device.refused - earlier);
+}
+
 std::string device_text(const DeviceSnapshot &device, bool hooked) {
-  char throttled[32];
-  std::snprintf(throttled, sizeof throttled, "%.3f", static_cast<double>(device.throttled_ns) / 1e9);
-  return "{\"uuid\":" + quoted(device.identity.uuid, sizeof device.identity.uuid) + ',' +
+  return "\"uuid\":" + quoted(device.identity.uuid, sizeof device.identity.uuid) + ',' +
          field("memory_limit_bytes", device.memory_limit) + ',' + field("sm_limit_percent", device.sm_percent) + ',' +
          field("memory_peak_bytes", device.memory_peak) + ',' + field("refused", device.refused) +
          ",\"launches\":" + (hooked ? std::to_string(device.launches) : "null") +
-         ",\"throttled_seconds\":" + (hooked ? throttled : "null") + '}';
+         ",\"throttled_seconds\":" + (hooked ? decimal(static_cast<double>(device.throttled_ns) / 1e9, 3) : "null");
 }
 
 // Under the lock.
@@ -51,14 +71,17 @@ Error rotate(const std::string &path, std::uint64_t max_size) {
 
 }  // namespace
 
-std::string record_line(const Snapshot &region, const std::string &node, std::uint64_t now) {
+std::string record_line(const Snapshot &region, const History &history, const std::string &node, std::uint64_t now) {
+  // Whole seconds: a job that ended in the one it began in had some time.
+  const double elapsed_s = static_cast<double>(std::max(now, region.created() + 1) - region.created());
   const bool hooked = region.job().launch_hooks != 0;
   std::string text = "{\"version\":1," + field("job", region.job().job_id) + ',' + field("uid", region.job().uid) +
                      ",\"node\":" + quoted(node.c_str(), node.size()) + ',' + field("created", region.created()) + ',' +
                      field("ended", now) + ",\"launches_hooked\":" + (hooked ? "true" : "false") + ",\"devices\":[";
   for (unsigned dev = 0; dev < region.ndev(); ++dev) {
     if (dev > 0) text += ',';
-    text += device_text(region.device(dev), hooked);
+    text += '{' + device_text(region.device(dev), hooked) +
+            past_text(region.device(dev), history.devices[dev], read_sm(region, dev), elapsed_s) + '}';
   }
   return text + "]}\n";
 }

@@ -153,6 +153,9 @@ struct DeviceSnapshot {
   std::uint64_t exits;
   std::uint64_t launches;
   std::uint64_t throttled_ns;
+  std::uint64_t charged_ns;  // see DeviceUsage
+  std::uint64_t tat;         // the same
+  std::uint64_t trim;        // the same
 };
 
 struct RankSnapshot {
@@ -183,6 +186,7 @@ class Snapshot {
 
   const JobIdentity &job() const { return job_; }
   std::uint64_t created() const { return created_; }
+  std::uint64_t taken_ns() const { return taken_ns_; }  // when it was read, of CLOCK_MONOTONIC
   unsigned ndev() const { return ndev_; }
   const DeviceSnapshot &device(unsigned dev) const { return devices_[dev]; }
   unsigned ranks() const { return rank_count_; }
@@ -195,6 +199,7 @@ class Snapshot {
 
   JobIdentity job_ = {};
   std::uint64_t created_ = 0;
+  std::uint64_t taken_ns_ = 0;
   unsigned ndev_ = 0;
   unsigned rank_count_ = 0;
   DeviceSnapshot *devices_ = nullptr;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "clock.h"
 #include "files.h"
 #include "region.h"
 #include "usage_reader.h"
@@ -28,6 +29,9 @@ DeviceSnapshot decode_device(const UsageReader &reader, const DeviceLimits &limi
   device.exits = usage.exits.load(std::memory_order_relaxed);
   device.launches = usage.launches.load(std::memory_order_relaxed);
   device.throttled_ns = usage.throttled_ns.load(std::memory_order_relaxed);
+  device.charged_ns = usage.charged_ns.load(std::memory_order_relaxed);
+  device.tat = usage.tat.load(std::memory_order_relaxed);
+  device.trim = usage.trim.load(std::memory_order_relaxed);
   return device;
 }
 
@@ -61,6 +65,7 @@ Error Snapshot::read(const char *directory, Trust trust, Detail detail, Snapshot
   if (!reader.read()) {
     return make_error(Fault::truncated, "vgpu: %s/usage was truncated while it was read", directory);
   }
+  snapshot->taken_ns_ = monotonic_ns();
   const auto &limits = *static_cast<const LimitsFile *>(mapping.get());
   if (Error error = snapshot->decode(reader, files, limits.devices)) return error;
   if (detail != Detail::memory) {

@@ -10,8 +10,9 @@ for tool in vgpuctl vgpu-run; do
 done
 
 start=$SECONDS
-output=$("$demo" --shell "$build" 2>&1 <<'END'
+output=$("$demo" --shell --simulated "$build" 2>&1 <<'END'
 echo "its directory is $PWD."
+on n1 vgpuctl report 7
 srun -Q --gpu-mem=1G take 100 0 </dev/null
 on n1 vgpu-run --gpu-mem=1G -- sh -c 'echo "alone: rank $VGPU_RANK of $VGPU_SIZE"'
 exit 7
@@ -43,7 +44,10 @@ has '^rank 0 on n1 has its 4500 MiB now$'
 has '^ +5  root +0   1064MiB +2GiB'
 has '^1 s of GPU time in [12]\.. s$'
 has '^1 s of GPU time in [3-6]\.. s$'
+has '^GPU Memory Average: 4564MiB, of 00:00:.. that were sampled$'
 has '^GPU Memory Efficiency: 89.14% of 5GiB$'
+has '^GPU Memory Limit: 4GiB at first, 5GiB at the end$'
+has '^SM Average: (1[0-9]|2[0-6])\...% of the GPU$' # one second of four, and of what it took to start
 grep -A1 '^n1# ls /run/vgpu$' <<<"$output" | grep -qx node || wrong "something is left on the node"
 has '^vgpu: vgpu-run [0-9]+ on n1, GPU .*: peak 728MiB of 1GiB \(71 %\), 1 allocation refused'
 has '^rank 0 on n[12] has its 100 MiB$'

@@ -33,6 +33,7 @@ options of start:
   --prolog FILE, --epilog FILE
   --cgroup                proctrack/cgroup and task/cgroup with ConstrainDevices
   --simgpu DIR            the simulated GPU as the nodes' driver; DIR is where it was built, holding 13.0/libcuda.so.1
+  --own-gpus              the machine's own device files, for its own driver, besides those of --minors
   --simgpu-config TEXT    its description, one for every node (";" for line ends), or NODE=TEXT for one node
   --conf KEY=VALUE        a line of slurm.conf, in place of ours; may be repeated
   --slurmd-env NAME=VALUE for the environment of the slurmds; may be repeated

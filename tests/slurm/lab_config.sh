@@ -1,13 +1,14 @@
 # Of lab.sh: the options of `start`, and the configuration files they become. Sourced.
 
 parse_options() {
-  nodes=2 gpus=2 gpu_type= minors= shards= cpus=4 cgroup= simgpu= prolog= epilog= owner=
+  nodes=2 gpus=2 gpu_type= minors= shards= cpus=4 cgroup= simgpu= own_gpus= prolog= epilog= owner=
   plugstack=() job_submit=() conf=() slurmd_env=() simgpu_config=()
   while [ $# -gt 0 ]; do
     local option=$1
     shift
     case $option in
       --cgroup) cgroup=yes && continue ;;
+      --own-gpus) own_gpus=yes && continue ;;
       --job-submit)
         while [ $# -gt 0 ] && [[ $1 != --* ]]; do job_submit+=("$1") && shift; done
         continue
@@ -97,7 +98,7 @@ gres_conf() {
 write_configuration() {
   local line key
   umask 022
-  declare -p dir nodes port minors simgpu simgpu_config slurmd_env cgroup | sed "s/^declare /declare -g /" >"$dir/lab.conf"
+  declare -p dir nodes port minors own_gpus simgpu simgpu_config slurmd_env cgroup | sed "s/^declare /declare -g /" >"$dir/lab.conf"
   mkdir -p "$dir"/{etc/plugstack.conf.d,log,state,spool,munge,nodes}
   slurm_conf >"$dir/etc/slurm.conf"
   for line in "${conf[@]}"; do

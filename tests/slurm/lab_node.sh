@@ -38,8 +38,9 @@ private_dev() {
   ln -s pts/ptmx ptmx
   ln -s /proc/self/fd fd
   for file in stdin:0 stdout:1 stderr:2; do ln -s "/proc/self/fd/${file#*:}" "${file%:*}"; done
-  for minor in $minors; do mknod -m 666 "nvidia$minor" c 195 "$minor" || return; done
-  mknod -m 666 nvidiactl c 195 255
+  [ -z "$own_gpus" ] || cp -a /dev/nvidia* . 2>/dev/null
+  for minor in $minors; do [ -e "nvidia$minor" ] || mknod -m 666 "nvidia$minor" c 195 "$minor" || return; done
+  [ -e nvidiactl ] || mknod -m 666 nvidiactl c 195 255
   cd / && mount --move "$1/dev" /dev
 }
 

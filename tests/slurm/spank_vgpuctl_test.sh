@@ -36,13 +36,19 @@ test_report_after_the_job() {
   hold --gpu-mem=2G
   ctl report "$job" --record "$work/record/jobs.jsonl"
   status_is 2
+  ctl metrics --no-sm # as its timer does
+  sleep 1
+  ctl metrics --no-sm
+  ctl set "$job" --gpu-mem=4G
   scancel "$job"
   eventually no_regions
   ctl report "$job" --record "$work/record/jobs.jsonl"
   status_is 0
   output_has "Job ID: $job"
   output_has "GPU Memory Peak: 1GiB"
-  output_has "GPU Memory Efficiency: 50.00% of 2GiB"
+  output_has "GPU Memory Average: 1GiB"
+  output_has "GPU Memory Efficiency: 25.00% of 4GiB"
+  output_has "GPU Memory Limit: 2GiB at first, 4GiB at the end"
   configure record=off
   hold --gpu-mem=2G
   scancel "$job"
@@ -74,10 +80,10 @@ test_gc_asks_slurmctld() {
 }
 
 test_check() {
-  on_n1 env LD_LIBRARY_PATH="$build/tests/simgpu/13.0" "$vgpuctl" check --plugin "$plugin" \
-    --library "$build/libvgpu/libvgpu.so"
+  ctl check --library "$build/libvgpu/libvgpu.so"
+  output_has "/plugstack.conf.d/lab.conf:1: required, overcommit=1"
   output_has "/run/vgpu: root's, mode 0755, tmpfs"
-  output_has "spank_vgpu.so: version "
+  output_has "$plugin: version "
   output_has "regions: 0, none stale"
 }
 

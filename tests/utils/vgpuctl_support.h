@@ -18,6 +18,7 @@
 
 #include <sys/stat.h>
 
+#include "node/history.h"
 #include "node/node.h"
 #include "region/layout.h"
 #include "support.h"
@@ -49,6 +50,9 @@ class Vgpuctl : public ::testing::Test {
     setenv("XDG_RUNTIME_DIR", runtime_.path().c_str(), 1);
     setenv("HWLOC_XMLFILE", VGPU_SOURCE_DIR "/tests/node/topology.xml", 1);
     setenv("LC_ALL", "C.UTF-8", 1);
+    setenv("SLURM_CONF", conf("slurm.conf").c_str(), 1);
+    std::filesystem::create_directories(conf("plugstack.conf.d"));
+    std::ofstream(conf("slurm.conf")) << "";
     unsetenv("LD_PRELOAD");
   }
   void SetUp() override {
@@ -59,6 +63,9 @@ class Vgpuctl : public ::testing::Test {
     const Error error = write_node(regions_.path() + "/node", node);
     ASSERT_FALSE(error) << error.text;
   }
+
+  // Slurm's.
+  std::string conf(const std::string &name) const { return scratch_.path() + "/etc/" + name; }
 
   std::string path(const std::string &job) const { return regions_.path() + "/" + job; }
 

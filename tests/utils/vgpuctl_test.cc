@@ -1,4 +1,5 @@
 // vgpuctl: what it prints of prepared regions, and with which status it ends.
+#include "region/clock.h"
 #include "vgpuctl_support.h"
 
 namespace vgpu::test {
@@ -55,6 +56,73 @@ TEST_F(Vgpuctl, WatchesUntilItIsStopped) {
   EXPECT_NE(program.out().find("every 0.1s: vgpuctl list"), std::string::npos);
   EXPECT_EQ(program.out().find('\033'), std::string::npos) << "not a terminal";
 }
+
+// ---- SM-USED --------------------------------------------------------------------------------------------------------
+
+class VgpuctlSm : public Vgpuctl {
+ protected:
+  void SetUp() override {
+    Vgpuctl::SetUp();
+    if (IsSkipped()) return;
+    create(7, 0, {kGiB, kGiB}, 50);
+    create(12, 0, {kGiB});
+  }
+  static constexpr std::size_t offset(std::size_t field) { return offsetof(UsageFile, devices) + field; }
+  std::string used() const { return run({"list", "-n", "-P", "-o", "jobid,gpu,sm-used"}).out; }
+};
+
+TEST_F(VgpuctlSm, IsKnownWhereThereIsALimit) { EXPECT_EQ(used(), "7|0|0%\n7|1|0%\n12|0|-\n"); }
+
+// A minute of the GPU for a job that has half of it: two minutes go by until the next launch.
+TEST_F(VgpuctlSm, SpreadsALongKernelOverTheTimeThatItIsPaidFor) {
+  const std::uint64_t minute = 60'000'000'000;
+  poke(7, offset(offsetof(DeviceUsage, charged_ns)), minute);
+  poke(7, offset(offsetof(DeviceUsage, tat)), monotonic_ns() + 2 * minute);
+  EXPECT_EQ(used(), "7|0|50%\n7|1|0%\n12|0|-\n");
+}
+
+TEST_F(VgpuctlSm, FollowsWhatIsLetThrough) {
+  const pid_t limiter = spawn([&]() -> int {  // 4 of 10 ms
+    for (const std::uint64_t start = monotonic_ns();; sleep_ms(1)) {
+      const std::uint64_t periods = (monotonic_ns() - start) / 10'000'000;
+      poke(7, offset(offsetof(DeviceUsage, charged_ns)), periods * 4'000'000);
+    }
+  });
+  const std::string once = used();
+  const Result json = run({"list", "--json", "-j", "7", "-i", "0"});
+  std::string watched;
+  {
+    Program watch(scratch_.path(), {kVgpuctl, "list", "--watch=0.3", "-nP", "-j7", "-i0", "-osm-used"});
+    const auto has_three = [&] { return std::count(watched.begin(), watched.end(), '\n') >= 3; };
+    EXPECT_TRUE(eventually([&] { return watched = watch.out(), has_three(); }));
+  }
+  kill(limiter, SIGKILL);
+  wait_for(limiter);
+  const auto is_near = [](double percent) { return percent > 20 && percent < 60; };
+  EXPECT_TRUE(is_near(std::atof(once.c_str() + 4))) << once;
+  const std::size_t at = json.out.find("\"sm_used_ratio\": ");
+  ASSERT_NE(at, std::string::npos) << json.out;
+  EXPECT_TRUE(is_near(100 * std::atof(json.out.c_str() + at + 17))) << json.out;
+  std::istringstream lines(watched);
+  for (std::string line; std::getline(lines, line);) EXPECT_TRUE(is_near(std::atof(line.c_str()))) << line;
+}
+
+TEST_F(VgpuctlSm, IsWaitedForOnlyWhereItIsShown) {
+  const auto took_ms = [&](const Words &words) {
+    double least = 1e9;
+    for (int i = 0; i < 3; ++i) {
+      const Stopwatch watch;
+      EXPECT_EQ(run(words).status, 0);
+      least = std::min(least, watch.wall_ms());
+    }
+    return least;
+  };
+  EXPECT_GE(took_ms({"list"}), 100);
+  EXPECT_LT(took_ms({"list", "-j", "12"}), 100) << "has no SM limit";
+  EXPECT_LT(took_ms({"list", "-o", "jobid"}), 100);
+}
+
+// ---- mistakes -------------------------------------------------------------------------------------------------------
 
 TEST_F(Vgpuctl, RefusesBadWords) {
   const struct {
@@ -164,194 +232,13 @@ TEST_F(Vgpuctl, WritesMetrics) {
   EXPECT_EQ(std::system(("promtool check metrics <" + file + " >/dev/null").c_str()), 0);
 }
 
-// ---- set ------------------------------------------------------------------------------------------------------------
-
-TEST_F(Vgpuctl, SetsLimitsWhileTheJobRuns) {
-  prepare();
-  RankProcess &rank = *ranks_[0];
-  EXPECT_FALSE(rank.reserve(8 * kGiB));
-  Result result = run({"set", "7", "--gpu-mem=12G,4G", "--gpu-sm=60"});
-  EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_EQ(result.out,
-            "job 7, GPU 0: 12GiB of memory, 60% of the SMs\njob 7, GPU 1: 4GiB of memory, 60% of the SMs\n");
-  EXPECT_TRUE(rank.reserve(8 * kGiB));
-  result = run({"set", "7", "--gpu-mem=25%", "-i", "0"});
-  EXPECT_EQ(result.status, 0);
-  EXPECT_NE(result.out.find("GPU 0: 4GiB of memory"), std::string::npos) << result.out;
-  EXPECT_NE(result.out.find("GPU 1: 4GiB of memory"), std::string::npos) << result.out;
-  EXPECT_NE(result.err.find("it keeps them, and gets nothing more"), std::string::npos) << result.err;
-  EXPECT_FALSE(rank.reserve(kMiB));
-}
-
-TEST_F(Vgpuctl, RefusesLimitsThatDoNotFit) {
-  prepare();
-  const struct {
-    Words words;
-    const char *says;
-  } rows[] = {
-      {{"set", "7", "--gpu-mem=15G", "-i", "0"}, "do not fit beside the"},
-      {{"set", "7", "--gpu-mem=17G", "-i", "0"}, "GPU 0 has no more than 16GiB"},
-      {{"set", "7", "--gpu-mem=1G,2G,3G"}, "has 3 values, but there are 2 GPUs"},
-      {{"set", "7", "--gpu-mem=1G", "-i", "5"}, "job 7 has no such GPU"},
-      {{"set", "12", "--gpu-sm=50"}, "launches are not hooked"},
-  };
-  const std::string before = run({"list", "--json"}).out;
-  for (const auto &row : rows) {
-    const Result result = run(row.words);
-    EXPECT_EQ(result.status, 1) << row.says;
-    EXPECT_NE(result.err.find(row.says), std::string::npos) << result.err;
-  }
-  EXPECT_EQ(run({"set", "8", "--gpu-mem=1G"}).status, 2);
-  EXPECT_EQ(run({"list", "--json"}).out, before);
-  EXPECT_EQ(run({"set", "7", "--gpu-mem=15G", "-i", "0", "--force"}).status, 0);
-}
-
-// ---- gc -------------------------------------------------------------------------------------------------------------
-
-class VgpuctlGc : public Vgpuctl {
- protected:
-  // squeue as it is when slurmctld knows these jobs.
-  void fake_squeue(const std::string &script) {
-    const std::string folder = scratch_.path() + "/bin";
-    std::filesystem::create_directory(folder);
-    std::ofstream(folder + "/squeue") << "#!/bin/sh\n[ -z \"$SQUEUE_USERS\" ] || exit 9\n" << script << "\n";
-    chmod((folder + "/squeue").c_str(), 0755);
-    setenv("PATH", (folder + ":/usr/bin:/bin").c_str(), 1);
-  }
-  bool exists(const std::string &name) const { return std::filesystem::exists(path(name)); }
-};
-
-TEST_F(VgpuctlGc, RemovesWhatNobodyKnows) {
-  prepare();
-  fake_squeue("echo 100");
-  std::filesystem::create_directory(path("55"));  // its prolog failed, its epilog never ran
-  std::ofstream(path("55") + "/error") << "why";
-  std::ofstream(path(".gpus-30")) << "0";
-  std::ofstream(path(".gpus-100")) << "0";
-  std::filesystem::create_directory(path(".new-0123"));
-  std::ofstream(path(".new-0123") + "/limits") << "half";
-  const Words now = {"gc", "--older-than", "0s"};
-
-  setenv("SQUEUE_USERS", "somebody", 1);  // would hide jobs from us
-  Result result = run({"gc", "--older-than=0s", "--dry-run"});
-  EXPECT_EQ(result.status, 4) << result.err;
-  EXPECT_EQ(result.out.find("stale " + path("7") + "\n"), std::string::npos);
-  EXPECT_NE(result.out.find("stale " + path("30") + "\n"), std::string::npos) << result.out;
-  EXPECT_TRUE(exists("30"));
-
-  EXPECT_EQ(run({"gc"}).out, "") << "younger than the grace";
-  EXPECT_TRUE(exists("30"));
-
-  result = run(now);
-  EXPECT_EQ(result.status, 0) << result.err;
-  for (const char *gone : {"30", "55", ".gpus-30", ".new-0123"}) EXPECT_FALSE(exists(gone)) << gone;
-  for (const char *kept : {"7", "12", "100", ".gpus-100", "node"}) EXPECT_TRUE(exists(kept)) << kept;
-  EXPECT_EQ(run({"gc", "--older-than=0s", "--dry-run"}).status, 0);
-  unsetenv("SQUEUE_USERS");
-}
-
-TEST_F(VgpuctlGc, RemovesNothingInDoubt) {
-  prepare();
-  for (const char *script : {"exit 1", "echo slurm_load_jobs error; exit 0", "kill -9 $$", "echo 30; echo x"}) {
-    fake_squeue(script);
-    const Result result = run({"gc", "--older-than=0s"});
-    EXPECT_EQ(result.status == 0, false) << script;
-    EXPECT_NE(result.err.find("nothing is removed"), std::string::npos) << result.err;
-    EXPECT_TRUE(exists("30")) << script;
-    EXPECT_TRUE(exists("100")) << script;
-  }
-  setenv("PATH", "/nowhere", 1);
-  EXPECT_NE(run({"gc", "--older-than=0s"}).status, 0);
-  EXPECT_TRUE(exists("30"));
-  setenv("PATH", "/usr/bin:/bin", 1);
-}
-
-TEST_F(VgpuctlGc, LeavesWhatItCannotRead) {
-  create(30, 0, {kGiB});
-  fake_squeue("true");
-  std::filesystem::resize_file(path("30") + "/usage", 100);
-  const Result result = run({"gc", "--older-than=0s"});
-  EXPECT_TRUE(exists("30"));
-  EXPECT_NE(result.err.find("instead of"), std::string::npos) << result.err;
-}
-
-TEST_F(VgpuctlGc, FollowsNoLink) {
-  fake_squeue("true");
-  const std::string victim = scratch_.path() + "/victim";
-  std::filesystem::create_directory(victim);
-  std::ofstream(victim + "/limits") << "precious";
-  std::filesystem::create_directory_symlink(victim, path("77"));
-  std::filesystem::create_directory_symlink(victim, path(".old-77"));
-  run({"gc", "--older-than=0s"});
-  EXPECT_EQ(read_file(victim + "/limits"), "precious");
-  EXPECT_FALSE(std::filesystem::is_symlink(path(".old-77")));
-}
-
-TEST_F(VgpuctlGc, GivesBackWhatDeadRanksHold) {
-  prepare();
-  fake_squeue("true");
-  ranks_[1]->end(SIGKILL);
-  const Result result = run({"gc"});
-  EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_EQ(result.out, "job 7: gave back what 1 of 1 dead processes held\n");
-  EXPECT_NE(run({"list", "-nP", "-j7", "-i1", "-omem-used"}).out.find("0B"), std::string::npos);
-}
-
-// ---- report ---------------------------------------------------------------------------------------------------------
-
-TEST_F(Vgpuctl, ReportsEndedJobs) {
-  const std::string record = scratch_.path() + "/jobs.jsonl";
-  std::filesystem::copy_file(VGPU_SOURCE_DIR "/tests/utils/golden/jobs.jsonl", record);
-  for (const char *job : {"7", "8"}) {
-    const Result result = run({"report", job, "--record", record});
-    EXPECT_EQ(result.status, 0) << result.err;
-    expect_golden(std::string("report-") + job + ".txt", result.out);
-  }
-  EXPECT_EQ(run({"report", "8", "--json", "--record", record}).out.rfind("{\"version\":1,\"job\":8,", 0), 0u);
-  Result result = run({"report", "9", "--record", record});
-  EXPECT_EQ(result.status, 2);
-  EXPECT_NE(result.err.find("job 9 is not in"), std::string::npos) << result.err;
-  result = run({"report", "10", "--record", record});
-  EXPECT_EQ(result.status, 3);
-  EXPECT_NE(result.err.find("is damaged or of another version"), std::string::npos) << result.err;
-  result = run({"report", "7", "--record", scratch_.path() + "/none"});
-  EXPECT_EQ(result.status, 2);
-  EXPECT_NE(result.err.find("there is no record of ended jobs"), std::string::npos) << result.err;
-}
-
-// ---- topo, check ----------------------------------------------------------------------------------------------------
+// ---- topo -----------------------------------------------------------------------------------------------------------
 
 TEST_F(Vgpuctl, DrawsTheNode) {
   prepare();
   expect_golden("topo.txt", run({"topo"}).out);
   const std::string svg = run({"topo", "--svg"}).out;
   expect_golden("topo.svg", svg);
-}
-
-TEST_F(Vgpuctl, ChecksTheNode) {
-  if (!std::filesystem::exists(VGPU_BUILD_DIR "/libvgpu/libvgpu.so")) GTEST_SKIP() << "there is no library to look at";
-  create(100, 0, {kGiB});
-  const auto check = [&] {
-    return run({"check", "--nvml-library", VGPU_BUILD_DIR "/tests/node/fake_nvml.so", "--library",
-                VGPU_BUILD_DIR "/libvgpu/libvgpu.so", "--plugin", VGPU_BUILD_DIR "/spank/spank_vgpu.so"});
-  };
-  Result result = check();
-  EXPECT_NE(result.out.find("regions: 1, none stale"), std::string::npos) << result.out;
-  const bool on_tmpfs = regions_.path().rfind("/dev/shm/", 0) == 0;
-  EXPECT_NE(result.out.find(on_tmpfs ? "root's, mode 0755, tmpfs" : "is not on a tmpfs"), std::string::npos)
-      << result.out;
-  EXPECT_NE(result.out.find("libvgpu.so: needs glibc 2."), std::string::npos) << result.out;
-  chmod(regions_.path().c_str(), 0777);
-  result = check();
-  EXPECT_EQ(result.status, 1);
-  EXPECT_NE(result.out.find("with mode 0777; chown root and chmod 0755"), std::string::npos) << result.out;
-  chmod(regions_.path().c_str(), 0755);
-  EXPECT_TRUE(add_rank(100).reserve(kMiB));
-  ranks_.back()->end(SIGKILL);
-  result = check();
-  EXPECT_NE(result.out.find("warn  job 100 of root: all of its processes are dead"), std::string::npos) << result.out;
-  result = run({"check", "--pid", std::to_string(getpid())});
-  EXPECT_NE(result.out.find("libvgpu.so is not loaded"), std::string::npos) << result.out;
 }
 
 // ---- top ------------------------------------------------------------------------------------------------------------

@@ -55,15 +55,24 @@ bool is_abandoned(const std::string &path) {
   return directory && flock(directory.get(), LOCK_EX | LOCK_NB) == 0;
 }
 
+std::string parent_in(const std::string &runtime_directory) {
+  return runtime_directory + "/vgpu-" + std::to_string(geteuid());
+}
+
 // Under the parent's lock: whatever nobody holds was left by a vgpu-run that was killed, half-made ones included.
-// Failures are nobody's trouble today: the next one tries again.
-void sweep(const std::string &parent) {
+std::vector<std::string> abandoned_in(const std::string &parent) {
+  std::vector<std::string> found;
   std::error_code ignored;
   for (const auto &entry : std::filesystem::directory_iterator(parent, ignored)) {
-    if (is_region_name(entry.path().filename()) && is_abandoned(entry.path())) {
-      std::filesystem::remove_all(entry.path(), ignored);
-    }
+    if (is_region_name(entry.path().filename()) && is_abandoned(entry.path())) found.push_back(entry.path());
   }
+  return found;
+}
+
+// Failures are nobody's trouble today: the next one tries again.
+void remove_all(const std::vector<std::string> &paths) {
+  std::error_code ignored;
+  for (const std::string &path : paths) std::filesystem::remove_all(path, ignored);
 }
 
 }  // namespace
@@ -85,11 +94,22 @@ std::string runtime_directory(const char *given) {
   return "/tmp";
 }
 
+Error find_abandoned(const std::string &runtime_directory, Leftovers leftovers, std::vector<std::string> *paths) {
+  const std::string parent = parent_in(runtime_directory);
+  if (access(parent.c_str(), F_OK) != 0) return {};
+  if (Error error = make_parent(parent)) return error;
+  ScopedFd lock;
+  if (Error error = lock_directory(parent, &lock)) return error;
+  *paths = abandoned_in(parent);
+  if (leftovers == Leftovers::remove) remove_all(*paths);
+  return {};
+}
+
 Error PrivateRegion::open_parent(const std::string &runtime_directory) {
-  parent_ = runtime_directory + "/vgpu-" + std::to_string(geteuid());
+  parent_ = parent_in(runtime_directory);
   if (Error error = make_parent(parent_)) return error;
   if (Error error = lock_directory(parent_, &parent_lock_)) return error;
-  sweep(parent_);
+  remove_all(abandoned_in(parent_));
   return {};
 }
 

@@ -7,7 +7,9 @@
 // are made, swept and removed one at a time, under a lock on vgpu-UID.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "region/region.h"
 #include "region/scoped.h"
@@ -19,6 +21,11 @@ std::string runtime_directory(const char *given);
 
 // PID-START, or what the region library makes on the way to it and away from it.
 bool is_region_name(const std::string &name);
+
+enum class Leftovers : std::uint8_t { keep, remove };
+
+// What the caller's vgpu-runs that were killed have left.
+Error find_abandoned(const std::string &runtime_directory, Leftovers leftovers, std::vector<std::string> *paths);
 
 class PrivateRegion {
  public:

@@ -1,78 +1,32 @@
 // vgpuctl check: is this node as it should be; each line says what to do about it.
-#include <fcntl.h>
-#include <gnu/libc-version.h>
 #include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <set>
-#include <sstream>
 
 #include "commands.h"
+#include "findings.h"
 #include "node/books.h"
 #include "node/node.h"
 #include "node/probe.h"
 #include "node/values.h"
-#include "status.h"
-#include "table.h"
-#include "vgpu-run/install.h"
 #include "view.h"
 
 namespace vgpu::ctl {
 
 namespace {
 
-class Findings {
- public:
-  void ok(const std::string &what) { rows_.add_row({{"ok", kGreen}, {what}}); }
-  void warn(const std::string &what) { rows_.add_row({{"warn", kYellow}, {what}}); }
-  void fail(const std::string &what) {
-    rows_.add_row({{"fail", kRed}, {what}});
-    status_ = kRefused;
-  }
-  void fail(const Error &error) {
-    const std::string text = error.text;
-    fail(text.rfind("vgpu: ", 0) == 0 ? text.substr(6) : text);
-  }
-  void stale(const std::string &what) {
-    warn(what);
-    stale_ = true;
-  }
-  int show(bool color) {
-    if (!print(rows_.text({false, false, color, ""}))) return kRefused;
-    return status_ != kOk ? status_ : stale_ ? kStale : kOk;
-  }
-
-  Findings() {
-    rows_.add_column("", Table::Align::left);
-    rows_.add_column("", Table::Align::left);
-  }
-
- private:
-  Table rows_;
-  int status_ = kOk;
-  bool stale_ = false;
-};
-
 std::string first_line(const char *path) {
   std::ifstream file(path);
   std::string line;
   std::getline(file, line);
   return line;
-}
-
-std::string bytes_of_file(const std::string &path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 void check_driver(Findings *findings) {
@@ -147,70 +101,6 @@ void check_directory(const Options &options, Findings *findings) {
   }
 }
 
-// The newest symbol version that it names; libraries name what they need in clear.
-std::pair<unsigned, unsigned> glibc_need(const std::string &content) {
-  std::pair<unsigned, unsigned> newest = {0, 0};
-  constexpr char kName[] = "GLIBC_";
-  for (std::size_t at = content.find(kName); at != content.npos; at = content.find(kName, at + 1)) {
-    unsigned major = 0;
-    unsigned minor = 0;
-    if (std::sscanf(content.c_str() + at, "GLIBC_%u.%u", &major, &minor) == 2) {
-      newest = std::max(newest, {major, minor});
-    }
-  }
-  return newest;
-}
-
-std::string version_in(const std::string &content) {
-  constexpr char kMark[] = "slurm-vgpu version ";
-  const std::size_t at = content.find(kMark);
-  return at == content.npos ? "" : content.c_str() + at + sizeof kMark - 1;
-}
-
-void check_version(const std::string &path, const std::string &content, Findings *findings) {
-  const std::string version = version_in(content);
-  if (version == VGPU_VERSION) {
-    findings->ok(path + ": version " + version);
-  } else {
-    findings->fail(path + ": version " + (version.empty() ? "unknown" : version) + ", but this is vgpuctl " +
-                   VGPU_VERSION + "; install the same version everywhere");
-  }
-}
-
-void check_library(const Options &options, Findings *findings) {
-  std::string path;
-  if (const Error error = run::find_library(options.library, &path)) {
-    findings->fail(error);
-    return;
-  }
-  struct stat status;
-  if (stat(path.c_str(), &status) != 0 || status.st_uid != 0 || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    findings->fail(path + ": must be root's, and writable by nobody else");
-  }
-  const std::string content = bytes_of_file(path);
-  check_version(path, content, findings);
-  const auto need = glibc_need(content);
-  unsigned major = 0;
-  unsigned minor = 0;
-  std::sscanf(gnu_get_libc_version(), "%u.%u", &major, &minor);
-  const std::string text = path + ": needs glibc " + std::to_string(need.first) + "." + std::to_string(need.second) +
-                           ", this node has " + gnu_get_libc_version();
-  if (need > std::pair(major, minor)) {
-    findings->fail(text + "; build it on an older system");
-  } else {
-    findings->ok(text);
-  }
-}
-
-void check_plugin(const Options &options, Findings *findings) {
-  const std::string content = bytes_of_file(options.plugin);
-  if (content.empty()) {
-    findings->warn(options.plugin + ": cannot be read; install it, or give --plugin=PATH");
-  } else {
-    check_version(options.plugin, content, findings);
-  }
-}
-
 void check_regions(const Options &options, Findings *findings) {
   const NodeView view = look(options, Detail::liveness);
   for (const Trouble &trouble : view.troubles) findings->fail(trouble.error);
@@ -264,8 +154,7 @@ int check(const Options &options) {
   check_driver(&findings);
   check_gpus(options, &findings);
   check_directory(options, &findings);
-  check_library(options, &findings);
-  check_plugin(options, &findings);
+  check_install(options, &findings);
   check_regions(options, &findings);
   if (options.pid != 0) check_process(options, &findings);
   return findings.show(wants_color(options.color));

@@ -42,7 +42,7 @@ const Column kColumns[] = {
     {"MEM-LIMIT", kRight, [](R, D d, S s) { return size_text(d.limit, s); }},
     {"MEM%", kRight, [](R, D d, S) { return d.used ? percent_text(d.memory_ratio()) : kUnknown; }},
     {"PEAK", kRight, [](R, D d, S s) { return size_text(d.peak, s); }},
-    {"SM-USED", kRight, [](R, D d, S) { return percent_text(d.sm_used); }},
+    {kSmUsed, kRight, [](R, D d, S) { return percent_text(d.sm_used); }},
     {"SM-LIMIT", kRight, [](R, D d, S) { return std::to_string(d.sm_percent) + "%"; }},
     {"PROCS", kRight, [](R, D d, S) { return number_text(d.processes); }},
     {"REFUSED", kRight, [](R, D d, S) { return number_text(d.refused); }},

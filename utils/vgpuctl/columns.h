@@ -24,6 +24,8 @@ Error choose_columns(const std::string &names, std::vector<const Column *> *colu
 
 Table make_table(const NodeView &view, const std::vector<const Column *> &columns, const ColumnStyle &style);
 
+inline constexpr char kSmUsed[] = "SM-USED";
+
 // What is not known is `-`.
 inline constexpr char kUnknown[] = "-";
 std::string size_text(const std::optional<std::uint64_t> &bytes, const ColumnStyle &style);

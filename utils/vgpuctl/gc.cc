@@ -186,22 +186,24 @@ Error collect(const Options &options, unsigned *found) {
   return {};
 }
 
-// What a vgpu-run of the caller's that was killed has left.
-void sweep_own() {
+// What vgpu-runs of the caller's that were killed have left. Nobody has to be asked, and there is no grace: the kernel knows.
+unsigned collect_own(const Options &options) {
+  std::vector<std::string> paths;
+  const auto leftovers = options.dry_run ? run::Leftovers::keep : run::Leftovers::remove;
   const std::string runtime = run::runtime_directory(std::getenv("XDG_RUNTIME_DIR"));
-  if (access((runtime + "/vgpu-" + std::to_string(geteuid())).c_str(), F_OK) != 0) return;
-  run::PrivateRegion parent;
-  if (const Error error = parent.open_parent(runtime)) std::fprintf(stderr, "%s\n", error.text);
+  if (const Error error = run::find_abandoned(runtime, leftovers, &paths)) std::fprintf(stderr, "%s\n", error.text);
+  for (const std::string &path : paths) print((options.dry_run ? "stale " : "removed ") + path + '\n');
+  return static_cast<unsigned>(paths.size());
 }
 
 }  // namespace
 
 int gc(const Options &options) {
-  if (!options.dry_run) sweep_own();
+  const unsigned own = collect_own(options);
   unsigned found = 0;
   const Error error = collect(options, &found);
   if (error) return complain(error);
-  return options.dry_run && found > 0 ? kStale : kOk;
+  return options.dry_run && own + found > 0 ? kStale : kOk;
 }
 
 }  // namespace vgpu::ctl

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <ctime>
+#include <string_view>
 
 #include "columns.h"
 #include "commands.h"
@@ -29,8 +30,16 @@ Error missing_job(const Options &options, const NodeView &view) {
   return {};
 }
 
-int list_once(const Options &options, const std::vector<const Column *> &columns, const std::string &before) {
+// Nobody waits for what he does not see.
+bool shows_sm_use(const Options &options, const std::vector<const Column *> &columns) {
+  return options.json || std::any_of(columns.begin(), columns.end(),
+                                     [](const Column *column) { return std::string_view(column->title) == kSmUsed; });
+}
+
+int list_once(const Options &options, const std::vector<const Column *> &columns, const std::string &before,
+              SmMeter *meter) {
   NodeView view = look(options, Detail::tokens, options.ask_nvml ? Ranks::keep : Ranks::forget);
+  if (shows_sm_use(options, columns)) meter->add_to(&view);
   if (options.ask_nvml) add_sm_use(options, &view);
   const Table::Style style = {options.header, options.parsable, wants_color(options.color), ""};
   const std::string text = options.json ? list_json(view) : make_table(view, columns, {options.bytes}).text(style);
@@ -62,10 +71,11 @@ void pause_for(double seconds) {
 int list(const Options &options) {
   std::vector<const Column *> columns;
   if (const Error error = choose_columns(options.columns, &columns)) return complain(error);
-  if (options.every_s == 0) return list_once(options, columns, "");
+  SmMeter meter;
+  if (options.every_s == 0) return list_once(options, columns, "", &meter);
   for (;;) {
     // A job that ends is what one watches for.
-    const int status = list_once(options, columns, options.json ? "" : watch_heading(options));
+    const int status = list_once(options, columns, options.json ? "" : watch_heading(options), &meter);
     if (status == kRefused) return status;
     pause_for(options.every_s);
   }

@@ -101,6 +101,10 @@ class Parser {
   void add_bytes(CLI::App *sub) { sub->add_flag("--bytes", options_.bytes, "sizes in bytes"); }
   void add_color(CLI::App *sub) { sub->add_flag("!--no-color", options_.color, "no colours"); }
 
+  void add_plugstack(CLI::App *sub) {
+    sub->add_option("--plugstack", options_.plugstack, "plugstack.conf, if Slurm's is elsewhere")->type_name("FILE");
+  }
+
   void add_list() {
     CLI::App *sub = add("list", "one row for each job and GPU", list);
     add_filters(sub);
@@ -109,7 +113,7 @@ class Parser {
     sub->add_flag("-P,--parsable", options_.parsable, "a | between columns");
     add_json(sub);
     add_bytes(sub);
-    sub->add_flag("--sm", ask_for_sm_, "also ask NVML for SM-USED");
+    sub->add_flag("--sm", ask_for_sm_, "SM-USED from NVML, for jobs without an SM limit, too");
     sub->add_option("--watch", options_.every_s, "again every SEC seconds (2)")
         ->type_name("SEC")
         ->expected(0, 1)
@@ -172,6 +176,7 @@ class Parser {
     sub->add_option("--gpu-mem", words_.memory, "like 12G or 50%; a list has a value for each GPU")->type_name("SIZE");
     sub->add_option("--gpu-sm", words_.sm, "1 to 100")->type_name("PERCENT");
     sub->add_option("-i,--gpu", options_.gpus, "only on these GPUs")->type_name("GPU,...")->delimiter(',');
+    add_plugstack(sub);
     sub->add_flag("--force", options_.force, "also more than the GPU has room for beside other jobs");
   }
   void add_check() {
@@ -181,6 +186,7 @@ class Parser {
         ->check(CLI::PositiveNumber.description(""));
     sub->add_option("--library", options_.library, "the libvgpu.so to look at")->type_name("PATH");
     sub->add_option("--plugin", options_.plugin, "the spank_vgpu.so to look at")->type_name("PATH");
+    add_plugstack(sub);
     add_color(sub);
   }
   void add_topo() {
@@ -233,7 +239,6 @@ std::optional<Options> parse_options(int argc, char **argv, int *status) {
   Options options;
   options.region_dir = "/run/vgpu";
   options.record = kRecordFile;
-  options.plugin = VGPU_PLUGIN;
   options.grace_s = 600;
   Parser parser(&options);
   try {

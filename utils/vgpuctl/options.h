@@ -23,7 +23,8 @@ struct Options {
   std::string hwloc_xml;
   std::string record;
   std::string library;
-  std::string plugin;
+  std::string plugin;     // empty: the one in plugstack.conf
+  std::string plugstack;  // empty: Slurm's
 
   // which jobs
   std::string job;

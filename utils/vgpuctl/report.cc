@@ -1,4 +1,5 @@
 // vgpuctl report: a job that has ended, from the line that its epilog left; in sentences, as seff does.
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -52,36 +53,91 @@ std::string clock_text(std::uint64_t seconds) {
   return text;
 }
 
-std::string advice(double efficiency, std::uint64_t refused, std::uint64_t limit, std::uint64_t peak) {
+std::string percent_of(double ratio) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f%%", 100 * ratio);
+  return text;
+}
+
+// What the record says of one GPU. Records of the first release know nothing of changes and averages.
+struct Use {
+  explicit Use(const Json &device)
+      : limit(device.at("memory_limit_bytes")),
+        peak(device.at("memory_peak_bytes")),
+        refused(device.at("refused")),
+        first_limit(device.value("first_memory_limit_bytes", limit)),
+        highest_limit(std::max<std::uint64_t>(device.value("highest_memory_limit_bytes", limit), 1)),
+        refused_since(device.value("refused_since_change", refused)) {}
+
+  bool was_changed() const { return first_limit != limit || highest_limit > limit; }
+  double efficiency() const { return static_cast<double>(peak) / static_cast<double>(highest_limit); }
+
+  std::uint64_t limit;  // at the end
+  std::uint64_t peak;
+  std::uint64_t refused;
+  std::uint64_t first_limit;    // what the job had asked for
+  std::uint64_t highest_limit;  // at any time
+  std::uint64_t refused_since;  // the last change
+};
+
+// What to ask for next time. A limit that was raised on the way says more than the one that the job began with.
+std::string advice(const Use &use) {
   constexpr double kLittle = 0.5;
   constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
-  if (refused > 0) {
-    return "Advice: " + std::string(refused == 1 ? "an allocation was" : "allocations were") +
-           " refused; ask for more than --gpu-mem=" + format_bytes(limit) + "\n";
+  if (use.refused_since > 0 && use.limit < use.first_limit) {
+    return "Advice: allocations were refused after the limit was lowered from " + format_bytes(use.first_limit) +
+           " to " + format_bytes(use.limit) + "; ask the administrator why\n";
   }
-  if (efficiency >= kLittle || peak == 0) return "";
-  const std::uint64_t enough = std::max(kGiB, (peak + peak / 4 + kGiB - 1) / kGiB * kGiB);
-  if (enough >= limit) return "";
+  if (use.refused_since > 0) {
+    return "Advice: " + std::string(use.refused_since == 1 ? "an allocation was" : "allocations were") +
+           " refused; ask for more than --gpu-mem=" + format_bytes(use.limit) + "\n";
+  }
+  if (use.peak == 0) return "";
+  const std::uint64_t roomy = std::max(kGiB, (use.peak + use.peak / 4 + kGiB - 1) / kGiB * kGiB);
+  const std::uint64_t enough = std::min(roomy, use.highest_limit);
+  if (use.refused > 0 || use.peak > use.first_limit) {
+    return "Advice: " + format_bytes(use.first_limit) +
+           " was too little until the limit was raised; ask for --gpu-mem=" + format_bytes(enough) + "\n";
+  }
+  const double of_first =
+      static_cast<double>(use.peak) / static_cast<double>(std::max<std::uint64_t>(use.first_limit, 1));
+  if (of_first >= kLittle || enough >= use.first_limit) return "";
   return "Advice: --gpu-mem=" + format_bytes(enough) + " would have been enough\n";
 }
 
-std::string device_sentences(const Json &device) {
-  const auto limit = device.at("memory_limit_bytes").get<std::uint64_t>();
-  const auto peak = device.at("memory_peak_bytes").get<std::uint64_t>();
-  const auto refused = device.at("refused").get<std::uint64_t>();
-  const double efficiency = limit > 0 ? static_cast<double>(peak) / static_cast<double>(limit) : 0;
-  char percent[32];
-  std::snprintf(percent, sizeof percent, "%.2f%%", 100 * efficiency);
-  std::string text = "GPU: " + device.at("uuid").get<std::string>() + '\n';
-  text += "GPU Memory Peak: " + format_bytes(peak) + '\n';
-  text += "GPU Memory Efficiency: " + std::string(percent) + " of " + format_bytes(limit) + '\n';
-  text += "Refused Allocations: " + std::to_string(refused) + '\n';
-  text += "SM Limit: " + std::to_string(device.at("sm_limit_percent").get<unsigned>()) + "%\n";
+std::string average_sentence(const Json &device, std::uint64_t elapsed) {
+  constexpr std::uint64_t kMuch = 95;  // percent of the job's time
+  const Json average = device.value("memory_average_bytes", Json());
+  if (!average.is_number()) return "GPU Memory Average: not sampled\n";
+  const auto sampled = std::min(device.at("sampled_seconds").get<std::uint64_t>(), elapsed);
+  std::string text = "GPU Memory Average: " + format_bytes(average.get<std::uint64_t>());
+  if (100 * sampled < kMuch * elapsed) text += ", of " + clock_text(sampled) + " that were sampled";
+  return text + '\n';
+}
+
+std::string sm_sentences(const Json &device) {
+  const Json average = device.value("sm_average_percent", Json());
+  std::string text = "SM Limit: " + std::to_string(device.at("sm_limit_percent").get<unsigned>()) + "%\n";
+  if (average.is_number()) text += "SM Average: " + percent_of(average.get<double>() / 100) + " of the GPU\n";
   if (device.at("throttled_seconds").is_number()) {
     text += "Throttled: " + seconds_text(device["throttled_seconds"].get<double>()) + ", " +
             std::to_string(device.at("launches").get<std::uint64_t>()) + " kernel launches\n";
   }
-  return text + advice(efficiency, refused, limit, peak);
+  return text;
+}
+
+std::string device_sentences(const Json &device, std::uint64_t elapsed) {
+  const Use use(device);
+  std::string text = "GPU: " + device.at("uuid").get<std::string>() + '\n';
+  text += "GPU Memory Peak: " + format_bytes(use.peak) + '\n';
+  text += average_sentence(device, elapsed);
+  text += "GPU Memory Efficiency: " + percent_of(use.efficiency()) + " of " + format_bytes(use.highest_limit) + '\n';
+  if (use.was_changed()) {
+    text += "GPU Memory Limit: " + format_bytes(use.first_limit) + " at first, " + format_bytes(use.limit) +
+            " at the end\n";
+  }
+  text += "Refused Allocations: " + std::to_string(use.refused) + '\n';
+  return text + sm_sentences(device) + advice(use);
 }
 
 std::string sentences(const Json &record) {
@@ -90,8 +146,9 @@ std::string sentences(const Json &record) {
   std::string text = "Job ID: " + std::to_string(record.at("job").get<std::uint64_t>()) + '\n';
   text += "Node: " + record.at("node").get<std::string>() + '\n';
   text += "User: " + user_name(record.at("uid").get<uid_t>()) + '\n';
-  text += "Wall-clock time with GPU limits: " + clock_text(ended > created ? ended - created : 0) + '\n';
-  for (const Json &device : record.at("devices")) text += device_sentences(device);
+  const std::uint64_t elapsed = ended > created ? ended - created : 0;
+  text += "Wall-clock time with GPU limits: " + clock_text(elapsed) + '\n';
+  for (const Json &device : record.at("devices")) text += device_sentences(device, elapsed);
   return text;
 }
 

@@ -8,7 +8,9 @@
 #include "columns.h"
 #include "commands.h"
 #include "node/admission.h"
+#include "node/history.h"
 #include "node/values.h"
+#include "plugstack.h"
 #include "status.h"
 
 namespace vgpu::ctl {
@@ -72,10 +74,13 @@ Error check_room(const Options &options, const RegionView &region, const std::ve
     larger.push_back(spec);
   }
   if (larger.empty()) return {};
-  constexpr std::uint64_t kNoOvercommit = 100;
-  Error error = admit(options.region_dir, kNoOvercommit, region.job, larger);
+  Plugstack site;  // where it says nothing, nobody overcommits
+  Error unknown = read_plugstack(options, &site);
+  if (!unknown) unknown = site.bad_keys;
+  const Error error = admit(options.region_dir, site.config.overcommit_percent, region.job, larger);
   if (error.fault == Fault::invalid) {
-    std::fprintf(stderr, "vgpu: where the site overcommits its GPUs, --force sets it all the same\n");
+    if (unknown) std::fprintf(stderr, "%s\nvgpu: so it is not known whether the site overcommits\n", unknown.text);
+    std::fprintf(stderr, "vgpu: --force sets it all the same\n");
   }
   return error;
 }
@@ -87,25 +92,39 @@ Error change_all(const RegionView &region, const std::vector<Change> &changes) {
   return {};
 }
 
+// For the report. The limits are set, whatever becomes of this.
+void note(const RegionView &before, const RegionView &after) {
+  if (before.is_private || !before.snapshot || !after.snapshot) return;
+  if (const Error error = note_change(after.path, *before.snapshot, *after.snapshot)) {
+    std::fprintf(stderr, "%s; the job's report will not know of the change\n", error.text);
+  }
+}
+
+// `region`: as it is then.
 Error set_limits(const Options &options, RegionView *region) {
   if (!options.memory && !options.sm_percent) {
     return make_error(Fault::invalid, "vgpuctl: set what? give --gpu-mem=SIZE or --gpu-sm=PERCENT");
   }
   // Whoever raises a limit takes part in admission; a user's own region is nobody else's business.
-  if (Error error = look_at_job(options, Detail::memory, region)) return error;
+  RegionView before;
+  if (Error error = look_at_job(options, Detail::memory, &before)) return error;
   AdmissionLock lock;
-  if (!region->is_private) {
+  if (!before.is_private) {
     if (geteuid() != 0) {
-      return make_error(Fault::invalid, "vgpu: only root can change the limits of job %s", region->job.c_str());
+      return make_error(Fault::invalid, "vgpu: only root can change the limits of job %s", before.job.c_str());
     }
     if (Error error = AdmissionLock::acquire(options.region_dir, &lock)) return error;
     // Somebody may have changed them while we waited.
-    if (Error error = look_at_job(options, Detail::memory, region)) return error;
+    if (Error error = look_at_job(options, Detail::memory, &before)) return error;
   }
   std::vector<Change> changes;
-  if (Error error = plan(options, *region, &changes)) return error;
-  if (Error error = check_room(options, *region, changes)) return error;
-  return change_all(*region, changes);
+  if (Error error = plan(options, before, &changes)) return error;
+  if (Error error = check_room(options, before, changes)) return error;
+  // Some may be set when others could not be: what was done is noted.
+  const Error error = change_all(before, changes);
+  if (Error gone = look_at_job(options, Detail::memory, region)) return error ? error : gone;
+  note(before, *region);
+  return error;
 }
 
 }  // namespace
@@ -113,7 +132,6 @@ Error set_limits(const Options &options, RegionView *region) {
 int set(const Options &options) {
   RegionView region;
   if (const Error error = set_limits(options, &region)) return complain(error);
-  if (const Error error = look_at_job(options, Detail::memory, &region)) return complain(error);
   for (const DeviceView &device : region.devices) {
     std::string line = "job " + region.job + ", GPU " + device.gpu + ": " + format_bytes(device.limit) +
                        " of memory, " + std::to_string(device.sm_percent) + "% of the SMs\n";

@@ -1,11 +1,27 @@
 #include "sm_use.h"
 
+#include <time.h>
+
 #include <algorithm>
 
 #include "node/books.h"
 #include "node/processes.h"
 
 namespace vgpu::ctl {
+
+namespace {
+
+constexpr timespec kBetweenReadings = {0, 100'000'000};
+
+void read_again(RegionView *region) {
+  Snapshot again;
+  if (Snapshot::read(region->path.c_str(), Trust::root_or_self, Detail::memory, &again)) return;  // it has ended
+  for (DeviceView &device : region->devices) {
+    if (device.sm_reading && device.place < again.ndev()) device.sm_reading = read_sm(again, device.place);
+  }
+}
+
+}  // namespace
 
 void add_sm_use(const Options &options, NodeView *view) {
   std::vector<GpuProcess> processes;
@@ -22,6 +38,31 @@ void add_sm_use(const Options &options, NodeView *view) {
         percent += process.sm_percent;
       }
       if (known) device.sm_used = std::min(percent, 100) / 100.0;
+    }
+  }
+}
+
+void SmMeter::add_to(NodeView *view) {
+  std::map<Place, SmReading> seen;
+  std::vector<RegionView *> unknown;
+  for (RegionView &region : view->regions) {
+    bool is_unknown = false;
+    for (const DeviceView &device : region.devices) {
+      if (!device.sm_reading) continue;
+      const auto last = last_.find({region.path, device.place});
+      is_unknown = is_unknown || last == last_.end();
+      seen.insert({{region.path, device.place}, last == last_.end() ? *device.sm_reading : last->second});
+    }
+    if (is_unknown) unknown.push_back(&region);
+  }
+  if (!unknown.empty()) nanosleep(&kBetweenReadings, nullptr);
+  for (RegionView *region : unknown) read_again(region);
+  last_.clear();
+  for (RegionView &region : view->regions) {
+    for (DeviceView &device : region.devices) {
+      if (!device.sm_reading) continue;
+      device.sm_used = sm_share(seen.at({region.path, device.place}), *device.sm_reading);
+      last_.insert({{region.path, device.place}, *device.sm_reading});
     }
   }
 }

@@ -24,7 +24,7 @@ _vgpuctl() {
       COMPREPLY=($(compgen -d -- "$word"))
       return
       ;;
-    --nvml-library | --library | --plugin | --record | --hwloc-xml | --output)
+    --nvml-library | --library | --plugin | --plugstack | --record | --hwloc-xml | --output)
       COMPREPLY=($(compgen -f -- "$word"))
       return
       ;;
@@ -57,8 +57,8 @@ _vgpuctl() {
     report) options+=" --record --json" ;;
     metrics) options+=" --output --job-files --no-sm" ;;
     gc) options+=" --dry-run --older-than" ;;
-    set) options+=" --gpu-mem --gpu-sm --gpu --force" ;;
-    check) options+=" --pid --library --plugin --no-color" ;;
+    set) options+=" --gpu-mem --gpu-sm --gpu --plugstack --force" ;;
+    check) options+=" --pid --library --plugin --plugstack --no-color" ;;
     topo) options+=" --svg --hwloc-xml" ;;
     audit) options+=" --noheader --parsable --bytes --no-color" ;;
     *) options+=" --version $commands" ;;

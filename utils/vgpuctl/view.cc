@@ -98,6 +98,7 @@ void add_use(const Snapshot &region, unsigned dev, DeviceView *view) {
   view->refused = device.refused;
   view->processes = processes_on(region, dev);
   view->ranks_add_up = device.ranks_add_up;
+  view->sm_reading = read_sm(region, dev);
   if (region.job().launch_hooks != 0) {
     view->launches = device.launches;
     view->throttled_s = static_cast<double>(device.throttled_ns) / 1e9;
@@ -107,6 +108,7 @@ void add_use(const Snapshot &region, unsigned dev, DeviceView *view) {
 
 DeviceView describe_device(const DeviceSpec &spec, unsigned dev, const std::map<std::string, std::string> &numbers) {
   DeviceView view;
+  view.place = dev;
   view.uuid = printable(spec.identity.uuid);
   const auto number = numbers.find(view.uuid);
   view.gpu = number != numbers.end() ? number->second : std::to_string(dev);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "node/sm_time.h"
 #include "options.h"
 #include "region/region.h"
 
@@ -25,7 +26,8 @@ enum class State : std::uint8_t {
 const char *name_of(State state);
 
 struct DeviceView {
-  std::string gpu;  // Slurm's number of it; where nobody knows that, its place in the region
+  unsigned place = 0;  // in the region
+  std::string gpu;     // Slurm's number of it; where nobody knows that, its place in the region
   std::string uuid;
   std::string pci;
   int numa_node = -1;
@@ -41,7 +43,8 @@ struct DeviceView {
   std::optional<unsigned> processes;      // that live, and hold memory here
   std::optional<std::uint64_t> launches;  // known where launches are hooked
   std::optional<double> throttled_s;      // known where launches are hooked
-  std::optional<double> sm_used;          // of 1; known where NVML was asked and could tell
+  std::optional<SmReading> sm_reading;    // known where launches are held to a share
+  std::optional<double> sm_used;          // of 1; see sm_use.h
   bool ranks_add_up = false;
 
   double memory_ratio() const { return static_cast<double>(*used) / static_cast<double>(limit); }

@@ -36,9 +36,21 @@ void unhex(const std::string &text, void *data, size_t n) {
     static_cast<unsigned char *>(data)[i] = static_cast<unsigned char>(std::stoul(text.substr(2 * i, 2), nullptr, 16));
 }
 
+// "10us" in nanoseconds.
+unsigned long long nanoseconds(const std::string &time) {
+  size_t unit = 0;
+  const unsigned long long number = std::stoull(time, &unit);
+  return number * (time.substr(unit) == "us" ? 1'000 : time.substr(unit) == "ms" ? 1'000'000 : 1'000'000'000);
+}
+
+// The simulated GPU goes by its name; another one waits for its own clock.
 CUresult timed_kernel(const std::string &time, CUfunction *function) {
   std::string name = "kernel_" + time;
-  std::string ptx = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry " + name + "()\n{\n  ret;\n}\n";
+  std::string ptx =
+      ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry " + name +
+      "()\n{\n  .reg .pred %p;\n  .reg .u64 %now, %end;\n  mov.u64 %end, %globaltimer;\n  add.u64 %end, %end, " +
+      std::to_string(nanoseconds(time)) +
+      ";\nagain:\n  mov.u64 %now, %globaltimer;\n  setp.lt.u64 %p, %now, %end;\n  @%p bra again;\n  ret;\n}\n";
   CUmodule module;
   CUresult result = cuModuleLoadData(&module, ptx.c_str());
   return result == CUDA_SUCCESS ? cuModuleGetFunction(function, module, name.c_str()) : result;

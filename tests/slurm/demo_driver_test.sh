@@ -1,0 +1,44 @@
+#!/bin/bash
+# demo.sh on a machine with a driver of its own. A stand-in: the simulated one, where the loader finds it, with one GPU of
+# 16 GiB for the whole machine. It was never run on a real one.
+set -u
+unset TMPDIR SIMGPU_NODE SIMGPU_CONFIG
+demo=$(dirname "$(readlink -f "$0")")/../../demo.sh
+build=${VGPU_BUILD:-$PWD}
+"${demo%/*}/tests/slurm/lab.sh" check || exit
+for tool in vgpuctl vgpu-run; do
+  [ -e "$build/utils/$tool/$tool" ] || { echo "skipped: $tool was not built; CLI11 or nlohmann's JSON is missing" && exit 77; }
+done
+
+# In a mount namespace of its own, where programs without SIMGPU_NODE have their GPUs: nobody else's are touched.
+node=/tmp/simgpu-0
+[ ! -e /run/simgpu ] || { echo "skipped: this machine has a simulated GPU of its own" && exit 77; }
+mkdir -p "$node"
+export demo build node
+output=$(unshare --mount bash -c '
+  mount -t tmpfs -o mode=0700 tmpfs "$node" || exit
+  printf "%s\n" memory=16GiB context=64MiB visibility_ms=0 idle_ms=60000 device >"$node/node.conf"
+  export LD_LIBRARY_PATH=$build/tests/simgpu/13.0
+  "$demo" "$build"
+  status=$?
+  "$build/tests/simgpu/simgpu-ctl" stop >/dev/null
+  exit $status' 2>&1)
+status=$?
+rmdir "$node" 2>/dev/null
+echo "$output"
+
+failures=0
+wrong() { echo "wrong: $*" && failures=$((failures + 1)); }
+has() { grep -qE -- "$1" <<<"$output" || wrong "'$1' is missing"; }
+[ $status -eq 0 ] || wrong "status $status"
+has "two nodes, with this machine's GPU of 16 GiB for both"
+[ "$(grep -c 'has its 1000 MiB$' <<<"$output")" -ge 3 ] || wrong "not three of four ranks got their memory"
+has '^vgpu: job 1, GPU 0 .*: out of memory: .* \+ 1000MiB asked > 4096MiB limit'
+has '^rank . on n2 has its 3000 MiB$'
+has '--gpu-mem=18G: no GPU that the job can get has more than 16G'
+has '^job 3, GPU 0: 10GiB of memory'
+has '^rank 0 on n1 has its 9000 MiB now$'
+has '^1 s of GPU time in [12]\.. s$'
+has '^1 s of GPU time in [3-6]\.. s$'
+has '^vgpu: vgpu-run [0-9]+ on n1, GPU .*: peak 1328MiB of 2GiB'
+[ $failures -eq 0 ]
