@@ -53,13 +53,9 @@ std::vector<double> shares(const std::vector<const SmJob *> &jobs, std::uint64_t
   const std::uint64_t from = now_ns();
   const std::vector<SmNode::Busy> before = SmNode::busy();
   wait_until(from + measure);
-  const std::uint64_t to = now_ns();
   const std::vector<SmNode::Busy> after = SmNode::busy();
   std::vector<double> result;
-  for (const SmJob *job : jobs) {
-    result.push_back(100.0 * static_cast<double>(job->busy_ns(after) - job->busy_ns(before)) /
-                     static_cast<double>(to - from));
-  }
+  for (const SmJob *job : jobs) result.push_back(job->share(before, after));
   return result;
 }
 
@@ -82,6 +78,7 @@ class Bench {
           pointers.push_back(jobs.back().get());
         }
         const std::vector<double> got = shares(pointers, kStart + kWarmUp, measure);
+        for (const SmJob *job : pointers) job->check_ranks();
         for (std::size_t i = from; i < to; ++i) (limited ? outcomes[i].capped : outcomes[i].free) = got[i - from];
       }
     }
@@ -218,18 +215,18 @@ class Bench {
     const std::uint64_t end = now_ns() + kStart + 10 * kSecond;
     SmJob job(node_, SmNode::device(0, 170), 50, 2, {"2ms", "busy"}, end);
     const std::uint64_t start = now_ns();
-    std::uint64_t before = 0, last = start;
+    std::vector<SmNode::Busy> before;
     for (unsigned step = 1; step <= 90; ++step) {
       if (step == 31) job.set_percent(20);
       if (step == 61) job.set_percent(80);
       wait_until(start + step * kStep);
-      const std::uint64_t now = now_ns(), busy = job.busy_ns(SmNode::busy());
-      std::fprintf(table_, "time\t%.2f\t%.2f\t%u\n", 1e-9 * static_cast<double>(now - start),
-                   100.0 * static_cast<double>(busy - before) / static_cast<double>(now - last),
+      const double now = 1e-9 * static_cast<double>(now_ns() - start);
+      const std::vector<SmNode::Busy> after = SmNode::busy();
+      std::fprintf(table_, "time\t%.2f\t%.2f\t%u\n", now, job.share(before, after),
                    step < 31   ? 50
                    : step < 61 ? 20
                                : 80);
-      before = busy, last = now;
+      before = after;
     }
   }
 
