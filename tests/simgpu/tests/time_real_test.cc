@@ -72,7 +72,7 @@ TEST_F(RealTime, BusyTimesAreExactInACrowd) {
 TEST_F(RealTime, QueuesAreFullAndOthersBringThemFurther) {
   Client crowd[4];
   for (Client &client : crowd) client.must("ctx 0");
-  for (Client &client : crowd) client.tell("launch 5us 40000");
+  for (Client &client : crowd) client.tell("launch 1us 200000");
   for (Client &client : crowd) EXPECT_EQ("0", client.answer());
   for (Client &client : crowd) client.must("sync");
   for (Client &client : crowd) EXPECT_EQ(200000000u, busy_ns(client.pid()));
