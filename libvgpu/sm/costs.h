@@ -36,6 +36,16 @@ struct alignas(64) Cost {
   std::atomic<std::uint32_t> under_way;      // measurements
 };
 
+// What the host did around a measured launch.
+struct HostSide {
+  bool was_idle;  // the stream had nothing to do before the first event
+  bool idle;      // nor before the launch
+  // When the host took the first event, had taken it, was about to launch, had launched, and had taken the second.
+  std::uint64_t opened_ns, recorded_ns, ready_ns, launched_ns, closed_ns;
+};
+// How long the device took for a launch whose two events are so far apart. `known_ns`: as far as is known, or 0.
+std::uint64_t device_time(const HostSide &host, std::uint64_t elapsed_ns, std::uint64_t known_ns);
+
 struct Measurement {
   std::uint64_t elapsed_ns = 0;
   std::uint64_t charged_ns = 0;
