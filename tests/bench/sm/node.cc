@@ -4,7 +4,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -102,14 +101,19 @@ SmJob::~SmJob() {
 }
 
 double SmJob::share(const std::vector<SmNode::Busy> &before, const std::vector<SmNode::Busy> &after) const {
+  if (before.empty() || after.empty()) return 0;
+  // Who is not there has had nothing so far.
   const auto find = [](const std::vector<SmNode::Busy> &all, pid_t pid) {
-    return std::find_if(all.begin(), all.end(), [&](const SmNode::Busy &one) { return one.pid == pid; });
+    for (const SmNode::Busy &one : all) {
+      if (one.pid == pid) return one;
+    }
+    return SmNode::Busy{0, pid, 0, all.front().at_ns};
   };
   double percent = 0;
   for (const Worker &rank : ranks_) {
-    const auto from = find(before, rank.pid()), to = find(after, rank.pid());
-    if (from == before.end() || to == after.end()) continue;
-    percent += 100 * static_cast<double>(to->ns - from->ns) / static_cast<double>(to->at_ns - from->at_ns);
+    const SmNode::Busy from = find(before, rank.pid()), to = find(after, rank.pid());
+    if (to.ns < from.ns) continue;  // it was killed
+    percent += 100 * static_cast<double>(to.ns - from.ns) / static_cast<double>(to.at_ns - from.at_ns);
   }
   return percent;
 }
