@@ -28,9 +28,9 @@ class MultiLaunch {
       : list_(list), count_(list != nullptr && count <= kMaxDevices ? count : 0) {
     for (unsigned i = 0; i < count_; ++i) {
       in_context(i, [&](const CUDA_LAUNCH_PARAMS &one) {
-        launches_[i] = sm::Launch(
-            kernel(one.function, one.gridDimX, one.gridDimY, one.gridDimZ, one.blockDimX, one.blockDimY, one.blockDimZ),
-            one.hStream);
+        const sm::Work work =
+            kernel(one.function, one.gridDimX, one.gridDimY, one.gridDimZ, one.blockDimX, one.blockDimY, one.blockDimZ);
+        if (!sm::pay_from_purse(work)) launches_[i] = sm::Launch(work, one.hStream);
       });
     }
   }
@@ -67,24 +67,57 @@ CUresult and_no_longer(CUresult result) {
   return result;
 }
 
-CUresult launch_kernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
-                       unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
-                       CUstream stream, void **params, void **extra);
+using LaunchKernel = decltype(&cuLaunchKernel);
 
-// Where launches are not metered, and that is known, the driver's own. Relaxed: code was there before its address.
-constinit std::atomic<decltype(&cuLaunchKernel)> launch_target{launch_kernel};
+// cuLaunchKernel is the one that matters. Where a launch goes is found out with the first one, and is a jump from then on.
+CUresult launch_first(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+                      unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
+                      CUstream stream, void **params, void **extra);
 
-CUresult launch_kernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
-                       unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
-                       CUstream stream, void **params, void **extra) {
-  if (!launches_are_metered()) {
-    void *real = real_pointer(Symbol::cuLaunchKernel);
-    if (real != nullptr) launch_target.store(reinterpret_cast<decltype(&cuLaunchKernel)>(real), memory_order_relaxed);
-  }
-  return metered(kernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z), stream, [&] {
-    return REAL(cuLaunchKernel)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream,
-                                params, extra);
-  });
+// Relaxed: code was there before its address.
+constinit std::atomic<LaunchKernel> launch_target{launch_first};
+
+LaunchKernel driver_launch() {
+  return reinterpret_cast<LaunchKernel>(
+      real_pointers[static_cast<unsigned>(Symbol::cuLaunchKernel)].load(memory_order_relaxed));
+}
+
+// The few that the purse does not pay for.
+[[gnu::noinline]] CUresult launch_unpaid(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                                         unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                                         unsigned int block_z, unsigned int shared_bytes, CUstream stream,
+                                         void **params, void **extra) {
+  sm::Launch launch(kernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z), stream);
+  return launch.finish(driver_launch()(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes,
+                                       stream, params, extra));
+}
+
+CUresult launch_in_context(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+                           unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
+                           CUstream stream, void **params, void **extra) {
+  const bool paid = sm::pay_in_context(kernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z));
+  return (paid ? driver_launch() : launch_unpaid)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+                                                  shared_bytes, stream, params, extra);
+}
+
+// Calls nothing, so that all arguments stay where they are.
+CUresult launch_on_only_device(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+                               unsigned int block_x, unsigned int block_y, unsigned int block_z,
+                               unsigned int shared_bytes, CUstream stream, void **params, void **extra) {
+  const bool paid = sm::pay_quickly(kernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z));
+  return (paid ? driver_launch() : launch_in_context)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+                                                      shared_bytes, stream, params, extra);
+}
+
+CUresult launch_first(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+                      unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
+                      CUstream stream, void **params, void **extra) {
+  if (real_pointer(Symbol::cuLaunchKernel) == nullptr) return CUDA_ERROR_NOT_FOUND;
+  const LaunchKernel target = !launches_are_metered() ? driver_launch()
+                              : sm::sees_one_device() ? launch_on_only_device
+                                                      : launch_in_context;
+  launch_target.store(target, memory_order_relaxed);
+  return target(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, params, extra);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ inline CUstream per_thread(CUstream stream) { return stream != nullptr ? stream 
 // Where there is no limit, nothing but the call.
 template <typename Call>
 inline CUresult metered(const sm::Work &work, CUstream stream, Call call) {
-  if (__builtin_expect(!launches_are_metered(), 1)) return call();
+  if (!launches_are_metered() || sm::pay_from_purse(work)) return call();
   sm::Launch launch(work, stream);
   return launch.finish(call());
 }

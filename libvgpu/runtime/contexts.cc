@@ -29,9 +29,8 @@ struct Entry {
 
 struct Contexts {
   pthread_mutex_t mutex;
-  std::atomic<std::uint32_t> epoch;  // changes when a context goes: threads forget what they remembered
-  unsigned high;                     // under `mutex`; no entry in use at or beyond this
-  Entry entries[kMaxContexts];       // under `mutex`; entry 0 stays unused
+  unsigned high;                // under `mutex`; no entry in use at or beyond this
+  Entry entries[kMaxContexts];  // under `mutex`; entry 0 stays unused
 };
 constinit WipedOnFork<Contexts> contexts;
 
@@ -39,13 +38,9 @@ constinit WipedOnFork<Contexts> contexts;
 std::atomic<std::uint32_t> last_epoch{0};
 std::uint32_t fresh_epoch() { return last_epoch.fetch_add(1, std::memory_order_relaxed) + 1; }
 
-// What a thread remembers of its last look-up.
-struct Remembered {
-  CUcontext context;
-  std::uint32_t epoch;  // 0: nothing
-  Place place;
-};
-[[gnu::tls_model("initial-exec")]] thread_local constinit Remembered remembered{};
+void forget_remembered() {
+  if (std::atomic<std::uint32_t> *epoch = context_epoch.get()) epoch->store(fresh_epoch(), std::memory_order_release);
+}
 
 unsigned find(const Contexts &all, CUcontext context) {
   for (unsigned i = 1; i < all.high; ++i) {
@@ -88,32 +83,27 @@ void for_each_face(CUgreenCtx green, bool closing, Change change) {
   }
 }
 
-[[gnu::noinline]] bool look_up(Contexts &all, CUcontext context, std::uint32_t epoch, Place *place) {
-  CUdevice ordinal = 0;
-  if (REAL(cuCtxGetDevice)(&ordinal) != CUDA_SUCCESS) return false;
-  ScopedLock lock(all.mutex);
-  const unsigned index = find_or_add(all, context, ordinal);
-  *place = index != 0 ? place_of(all, index) : Place{0, region_device(ordinal), ordinal, 0};
-  if (place->dev != kNotInJob) remembered = {context, epoch, *place};
-  return true;
-}
-
 }  // namespace
 
-bool current_place(Place *place) {
-  CUcontext context = nullptr;
+thread_local constinit Remembered remembered{};
+constinit WipedOnFork<std::atomic<std::uint32_t>> context_epoch;
+
+bool look_up_place(CUcontext current, Place *place) {
   Contexts *all = contexts.get();
-  if (all == nullptr || REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS || context == nullptr) return false;
-  std::uint32_t epoch = all->epoch.load(std::memory_order_acquire);
-  if (epoch != 0 && remembered.epoch == epoch && remembered.context == context) {
-    *place = remembered.place;
-    return true;
-  }
+  if (all == nullptr) return false;
+  // First of all: if a context goes meanwhile, what is found here is not remembered.
+  std::uint32_t epoch = context_epoch.get()->load(std::memory_order_acquire);
   if (epoch == 0) {
     const std::uint32_t fresh = fresh_epoch();
-    epoch = all->epoch.compare_exchange_strong(epoch, fresh, std::memory_order_acq_rel) ? fresh : epoch;
+    epoch = context_epoch.get()->compare_exchange_strong(epoch, fresh, std::memory_order_acq_rel) ? fresh : epoch;
   }
-  return look_up(*all, context, epoch, place);
+  CUdevice ordinal = 0;
+  if (REAL(cuCtxGetDevice)(&ordinal) != CUDA_SUCCESS) return false;
+  ScopedLock lock(all->mutex);
+  const unsigned index = find_or_add(*all, current, ordinal);
+  *place = index != 0 ? place_of(*all, index) : Place{0, region_device(ordinal), ordinal, 0};
+  if (place->dev != kNotInJob) remembered = {current, epoch, *place};
+  return true;
 }
 
 bool known_place(CUcontext context, Place *place) {
@@ -184,7 +174,7 @@ unsigned context_closing(CUcontext context) {
   const unsigned index = find(*all, context);
   if (index == 0) return 0;
   all->entries[index].closing = true;
-  all->epoch.store(fresh_epoch(), std::memory_order_release);
+  forget_remembered();
   return index;
 }
 
@@ -229,9 +219,9 @@ void green_converted(CUgreenCtx green, CUcontext context) {
 }
 
 void green_closing(CUgreenCtx green) {
-  for_each_face(green, false, [](Contexts &all, Entry &entry) {
+  for_each_face(green, false, [](Contexts &, Entry &entry) {
     entry.closing = true;
-    all.epoch.store(fresh_epoch(), std::memory_order_release);
+    forget_remembered();
   });
 }
 

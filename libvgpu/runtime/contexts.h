@@ -3,7 +3,8 @@
 
 #include <cstdint>
 
-#include "hooks/cuda_api.h"
+#include "hooks/table.h"
+#include "wiped.h"
 
 namespace vgpu {
 
@@ -14,8 +15,35 @@ struct Place {
   std::uint32_t serial = 0;  // of the context, and never another's; 0: as above
 };
 
+// What a thread remembers of its last look-up, for as long as no context goes: then the epoch changes.
+struct Remembered {
+  CUcontext context;
+  std::uint32_t epoch;  // 0: nothing
+  Place place;
+};
+[[gnu::tls_model("initial-exec")]] extern thread_local constinit Remembered remembered;
+extern constinit WipedOnFork<std::atomic<std::uint32_t>> context_epoch;
+bool look_up_place(CUcontext current, Place *place);
+
+// Where the calling thread's current context is. Null: it has none, or it takes a closer look. The driver is asked each
+// time, because who changes the current context need not come by here.
+inline const Place *remembered_place(CUcontext *current) {
+  *current = nullptr;
+  const std::atomic<std::uint32_t> *epoch = context_epoch.get();
+  if (epoch == nullptr || REAL(cuCtxGetCurrent)(current) != CUDA_SUCCESS || *current == nullptr) return nullptr;
+  const bool same = remembered.context == *current && remembered.epoch == epoch->load(std::memory_order_acquire);
+  return same ? &remembered.place : nullptr;
+}
+
 // Where the calling thread would allocate now. False: it has no current context.
-bool current_place(Place *place);
+inline bool current_place(Place *place) {
+  CUcontext current;
+  const Place *known = remembered_place(&current);
+  if (known == nullptr) return current != nullptr && look_up_place(current, place);
+  *place = *known;
+  return true;
+}
+
 // Where a context is that this process made. False: not one that we know.
 bool known_place(CUcontext context, Place *place);
 

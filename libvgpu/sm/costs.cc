@@ -12,6 +12,9 @@ constexpr std::uint64_t kFarOut = 4;
 constexpr std::uint64_t kRevision = 8;
 constexpr std::uint64_t kPatience = 16;  // launches
 constexpr std::uint64_t kLastGuessNs = 200'000;
+constexpr std::uint64_t kTooShortNs = 1'000;
+constexpr std::uint64_t kArrivalNs = 500;
+constexpr std::uint64_t kDisturbedNs = 10'000;  // no call takes so long
 
 // Early measurements count in full, later ones less: at first an average, then a slowly moving one.
 std::uint64_t moved(std::uint64_t mean, std::uint64_t value, std::uint32_t count, std::uint32_t most) {
@@ -20,6 +23,25 @@ std::uint64_t moved(std::uint64_t mean, std::uint64_t value, std::uint32_t count
 }
 
 }  // namespace
+
+// The time between the events is the host's as well: an idle device takes the first one at once and then waits for the
+// launch, and if it is done before the host asks for the second one it waits for that, too.
+std::uint64_t device_time(const HostSide &host, std::uint64_t elapsed_ns, std::uint64_t known_ns) {
+  if (!host.idle) return elapsed_ns;
+  const auto without = [&](std::uint64_t waited_ns) { return elapsed_ns - std::min(waited_ns, elapsed_ns); };
+  const std::uint64_t behind = host.closed_ns - host.launched_ns;
+  const std::uint64_t least = behind > kDisturbedNs ? 0 : without(host.launched_ns - host.opened_ns);
+  const std::uint64_t most = without(host.ready_ns - (host.was_idle ? host.recorded_ns : host.ready_ns));
+  // Where the host was interrupted, or the device came to its end of work at some time since the first event, that is
+  // all there is to say; and nothing against what is known, if that is in between.
+  if (!host.was_idle || most - least > kDisturbedNs) return std::clamp(known_ns != 0 ? known_ns : most, least, most);
+  // Somewhere in the call that takes the event, and near the end of the one that launches.
+  const std::uint64_t stamped = (host.opened_ns + host.recorded_ns) / 2;
+  const std::uint64_t arrived = host.launched_ns - std::min((host.launched_ns - host.ready_ns) / 2, kArrivalNs);
+  const std::uint64_t rest = without(arrived - stamped);
+  // Anything up to `rest`: such launches are too short to keep a device busy one by one.
+  return rest > behind + kTooShortNs ? rest : rest / 4;
+}
 
 Cost &Costs::look_for(std::uint64_t key, std::uint64_t family_key) {
   for (unsigned probe = 0; probe < kProbes; ++probe) {

@@ -36,6 +36,16 @@ struct alignas(64) Cost {
   std::atomic<std::uint32_t> under_way;      // measurements
 };
 
+// What the host did around a measured launch.
+struct HostSide {
+  bool was_idle;  // the stream had nothing to do before the first event
+  bool idle;      // nor before the launch
+  // When the host took the first event, had taken it, was about to launch, had launched, and had taken the second.
+  std::uint64_t opened_ns, recorded_ns, ready_ns, launched_ns, closed_ns;
+};
+// How long the device took for a launch whose two events are so far apart. `known_ns`: as far as is known, or 0.
+std::uint64_t device_time(const HostSide &host, std::uint64_t elapsed_ns, std::uint64_t known_ns);
+
 struct Measurement {
   std::uint64_t elapsed_ns = 0;
   std::uint64_t charged_ns = 0;
@@ -51,11 +61,16 @@ class Costs {
     return (handle ^ blocks * 0x9e3779b97f4a7c15 ^ threads * 0xc2b2ae3d27d4eb4f) | 1;
   }
 
-  // Never fails: what there is no room for shares an entry with something else.
-  Cost &find(const void *function, std::uint64_t blocks, std::uint64_t threads) {
+  // Null: it takes a closer look.
+  Cost *find_at_once(const void *function, std::uint64_t blocks, std::uint64_t threads) {
     const std::uint64_t wanted = key(function, blocks, threads);
     Cost &home = entries_[place(wanted)];
-    return home.key.load(std::memory_order_relaxed) == wanted ? home : look_for(wanted, key(function, 0, 0));
+    return home.key.load(std::memory_order_relaxed) == wanted ? &home : nullptr;
+  }
+  // Never fails: what there is no room for shares an entry with something else.
+  Cost &find(const void *function, std::uint64_t blocks, std::uint64_t threads) {
+    Cost *cost = find_at_once(function, blocks, threads);
+    return cost != nullptr ? *cost : look_for(key(function, blocks, threads), key(function, 0, 0));
   }
 
   // What is known of a launch: its cost, or that of the same function in another size. 0: nothing.

@@ -10,6 +10,19 @@
 namespace vgpu::sm {
 
 std::atomic<std::uint32_t> captures{0};
+thread_local constinit Till till{};
+
+// All zeroes is its beginning; a forked child has its own.
+struct Process {
+  Costs costs;
+  Probes probes;
+  std::atomic<int> visible_devices;  // 0: not asked yet
+  struct Device {
+    Meter meter;
+    Watch watch;
+    std::atomic<std::uint64_t> reported_ns;
+  } devices[kMaxDevices];
+};
 
 namespace {
 
@@ -18,16 +31,6 @@ using std::memory_order_relaxed;
 constexpr std::uint64_t kFirstLookNs = 100'000, kLastLookNs = 2'000'000;  // at what is measured for the first time
 constexpr std::uint64_t kReportLaunches = 4096, kReportEveryNs = 100'000'000;
 
-// All zeroes is its beginning; a forked child has its own.
-struct Process {
-  Costs costs;
-  Probes probes;
-  struct Device {
-    Meter meter;
-    Watch watch;
-    std::atomic<std::uint64_t> reported_ns;
-  } devices[kMaxDevices];
-};
 constinit WipedOnFork<Process> process;
 
 // Several devices may share a purse, one at a time.
@@ -92,25 +95,46 @@ void capture_ended() {
   }
 }
 
-bool Launch::pay_from_purse(const Work &work) {
-  Place place;
+bool sees_one_device() {
   Process *state = process.get();
-  if (state == nullptr || !metered_place(&place)) return true;
-  const auto dev = static_cast<unsigned>(place.dev);
-  if (percent_of(dev) >= 100) return true;
-  if (captures.load(memory_order_relaxed) != 0) return false;
-  return sm::pay(purses[dev % kPurses], dev, state->costs.find(work.function, work.blocks, work.threads));
+  if (state == nullptr) return false;
+  int count = state->visible_devices.load(memory_order_relaxed);
+  if (count == 0 && REAL(cuDeviceGetCount)(&count) == CUDA_SUCCESS) {
+    state->visible_devices.store(count, memory_order_relaxed);
+  }
+  return count == 1;
 }
 
-void Launch::pay(const Work &work) {
+bool pay_in_context(const Work &work) {
+  // A thread that has not been here before, or has a launch to measure, or perhaps one to be recorded.
+  if (till.costs == nullptr || deferred.cost != nullptr || captures.load(memory_order_relaxed) != 0) return false;
+  CUcontext current;
+  const Place *place = remembered_place(&current);
+  if (place == nullptr) return false;
+  const auto dev = static_cast<unsigned>(place->dev);
+  const Cost *cost = till.costs->find_at_once(work.function, work.blocks, work.threads);
+  return (cost != nullptr && sm::pay(purses[dev % kPurses], dev, *cost)) || percent_of(dev) >= 100;
+}
+
+Launch::Launch(const Work &work, CUstream stream) : stream_(stream) {
   Place place;
-  Process &state = *process.get();
-  if (!metered_place(&place) || is_recording(stream_)) return;
+  Process *state = process.get();
+  if (state == nullptr || !metered_place(&place) || is_recording(stream_)) return;
+  const auto dev = static_cast<unsigned>(place.dev);
+  Cost &cost = state->costs.find(work.function, work.blocks, work.threads);
+  Purse &purse = purse_for(dev);
+  if (captures.load(memory_order_relaxed) != 0 || !sm::pay(purse, dev, cost)) {
+    pay(*state, place, cost, purse);
+  } else if (deferred.cost != nullptr) {
+    open_deferred(*state, place, cost);
+  }
+  till = {deferred.cost == nullptr && sees_one_device() ? &purse : nullptr, &state->costs};
+}
+
+void Launch::pay(Process &state, const Place &place, Cost &cost, Purse &purse) {
   const auto dev = static_cast<unsigned>(place.dev);
   Process::Device &device = state.devices[dev];
   DeviceUsage &usage = usage_of(dev);
-  Cost &cost = state.costs.find(work.function, work.blocks, work.threads);
-  Purse &purse = purse_for(dev);
 
   const HalfWord &generation = region().generation();
   std::uint64_t waited_since = 0, look_after = kFirstLookNs;
@@ -145,15 +169,9 @@ void Launch::pay(const Work &work) {
   if (waited_since != 0) rank().note_throttled(dev, monotonic_ns() - waited_since);
 }
 
-bool Launch::is_deferred() { return deferred.cost != nullptr; }
-
-void Launch::open_deferred(const Work &work) {
-  Place place;
-  Process &state = *process.get();
-  if (!metered_place(&place)) return;
+void Launch::open_deferred(Process &state, const Place &place, const Cost &cost) {
   const Deferred wanted = deferred;
   deferred.cost = nullptr;
-  const Cost &cost = state.costs.find(work.function, work.blocks, work.threads);
   deferred.never = wanted.stream != stream_;
   if (!deferred.never && &cost == wanted.cost) {
     probe_ = open_probe(state.probes, place, *wanted.cost, wanted.decision, stream_);

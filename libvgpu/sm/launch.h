@@ -21,27 +21,42 @@ extern std::atomic<std::uint32_t> captures;
 void capture_begun();
 void capture_ended();
 
-// Before and after one launch in the current context.
+struct Process;
+
+// Whether the driver shows the process only one device. Then all its launches are there, in whatever context.
+bool sees_one_device();
+
+// Where a thread pays at once, because the process sees only one device and it is the job's.
+struct Till {
+  Purse *purse;  // null: elsewhere
+  Costs *costs;  // of this process; a forked child finds it empty
+};
+[[gnu::tls_model("initial-exec")]] extern thread_local constinit Till till;
+
+// Before a launch. True: the thread's purse has paid for it; that is all there is to most launches. Calls nothing.
+[[gnu::always_inline]] inline bool pay_quickly(const Work &work) {
+  if (till.purse == nullptr || captures.load(std::memory_order_relaxed) != 0) return false;
+  const Cost *cost = till.costs->find_at_once(work.function, work.blocks, work.threads);
+  return cost != nullptr && pay(*till.purse, till.purse->dev, *cost);
+}
+
+// The same in the current context, wherever that is. False: it is one of the few that take a Launch around them.
+bool pay_in_context(const Work &work);
+inline bool pay_from_purse(const Work &work) { return pay_quickly(work) || pay_in_context(work); }
+
+// Before and after a launch that the purse did not pay for.
 class Launch {
  public:
   Launch() = default;
-  Launch(const Work &work, CUstream stream) : stream_(stream) {
-    if (!pay_from_purse(work)) {
-      pay(work);
-    } else if (__builtin_expect(is_deferred(), 0)) {
-      open_deferred(work);
-    }
-  }
+  [[gnu::noinline]] Launch(const Work &work, CUstream stream);
   CUresult finish(CUresult result) {
     if (probe_ != nullptr) close(result == CUDA_SUCCESS);
     return result;
   }
 
  private:
-  static bool pay_from_purse(const Work &work);
-  static bool is_deferred();
-  [[gnu::noinline]] void open_deferred(const Work &work);
-  [[gnu::noinline]] void pay(const Work &work);
+  void open_deferred(Process &state, const Place &place, const Cost &cost);
+  void pay(Process &state, const Place &place, Cost &cost, Purse &purse);
   [[gnu::noinline]] void close(bool launched);
 
   CUstream stream_ = nullptr;

@@ -13,9 +13,6 @@ using std::memory_order_acquire;
 using std::memory_order_relaxed;
 using std::memory_order_release;
 
-constexpr std::uint64_t kTooShortNs = 1'000;
-constexpr std::uint64_t kArrivalNs = 500;
-
 class TryLock {
  public:
   explicit TryLock(std::atomic<bool> &taken) : taken_(taken), locked_(!taken.exchange(true, memory_order_acquire)) {}
@@ -62,19 +59,6 @@ void release(Probes &probes, Probe &probe, DeviceUsage &device) {
   probe.state.store(Probe::free, memory_order_release);
 }
 
-// The time between the events is the host's as well: an idle device takes the first one at once and then waits for the
-// launch, and if it is done before the host asks for the second one it waits for that, too.
-std::uint64_t device_time(const Probe &probe, std::uint64_t elapsed_ns) {
-  if (!probe.idle) return elapsed_ns;
-  // Somewhere in the call that takes the event, and soon in the one that launches.
-  const std::uint64_t stamped = (probe.opened_ns + probe.recorded_ns) / 2;
-  const std::uint64_t arrived = probe.ready_ns + std::min((probe.launched_ns - probe.ready_ns) / 2, kArrivalNs);
-  const std::uint64_t before = arrived - stamped, behind = probe.closed_ns - probe.launched_ns;
-  const std::uint64_t rest = elapsed_ns - std::min(before, elapsed_ns);
-  // Anything up to `rest`: such launches are too short to keep a device busy one by one.
-  return rest > behind + kTooShortNs ? rest : rest / 4;
-}
-
 }  // namespace
 
 Probe *open_probe(Probes &probes, const Place &place, Cost &cost, const Decision &decision, CUstream stream) {
@@ -82,9 +66,10 @@ Probe *open_probe(Probes &probes, const Place &place, Cost &cost, const Decision
   const TryLock lock(probes.taken);
   Probe *probe = lock ? find_free(probes, place.serial) : nullptr;
   if (probe == nullptr || !make_events(*probe, place.serial)) return nullptr;
-  probe->opened_ns = monotonic_ns();
+  probe->host.was_idle = REAL(cuStreamQuery)(stream) == CUDA_SUCCESS;
+  probe->host.opened_ns = monotonic_ns();
   if (REAL(cuEventRecord)(probe->start, stream) != CUDA_SUCCESS) return nullptr;
-  probe->recorded_ns = monotonic_ns();
+  probe->host.recorded_ns = monotonic_ns();
   probe->cost = &cost;
   probe->charged_ns = decision.charged_ns;
   probe->dev = static_cast<unsigned>(place.dev);
@@ -95,15 +80,15 @@ Probe *open_probe(Probes &probes, const Place &place, Cost &cost, const Decision
   if (probe->first) probes.learning.fetch_add(1, memory_order_relaxed);
   probes.busy.fetch_add(1, memory_order_relaxed);
   probe->state.store(Probe::open, memory_order_relaxed);
-  probe->idle = REAL(cuEventQuery)(probe->start) == CUDA_SUCCESS;
-  probe->ready_ns = monotonic_ns();
+  probe->host.idle = REAL(cuEventQuery)(probe->start) == CUDA_SUCCESS;
+  probe->host.ready_ns = monotonic_ns();
   return probe;
 }
 
 void close_probe(Probes &probes, Probe &probe, DeviceUsage &device, bool launched, CUstream stream) {
-  probe.launched_ns = monotonic_ns();
+  probe.host.launched_ns = monotonic_ns();
   if (launched && REAL(cuEventRecord)(probe.end, stream) == CUDA_SUCCESS) {
-    probe.closed_ns = monotonic_ns();
+    probe.host.closed_ns = monotonic_ns();
     probe.state.store(Probe::under_way, memory_order_release);
   } else {
     release(probes, probe, device);
@@ -130,8 +115,9 @@ bool read_probes(Probes &probes, const Place &place, Costs &costs, DeviceUsage &
     float elapsed_ms = 0;
     if (result == CUDA_SUCCESS && REAL(cuEventElapsedTime)(&elapsed_ms, probe.start, probe.end) == CUDA_SUCCESS) {
       const auto elapsed_ns = static_cast<std::uint64_t>(static_cast<double>(elapsed_ms > 0 ? elapsed_ms : 0) * 1e6);
+      const std::uint64_t known = probe.cost->estimate_ns.load(memory_order_relaxed);
       gave_back |= learn(device, costs, *probe.cost,
-                         {device_time(probe, elapsed_ns), probe.charged_ns, probe.alone, false}, percent);
+                         {device_time(probe.host, elapsed_ns, known), probe.charged_ns, probe.alone, false}, percent);
     }
     release(probes, probe, device);
   }

@@ -21,9 +21,7 @@ struct Probe {
   unsigned dev;
   std::uint64_t held_ns;  // see Taken
   bool alone;
-  bool idle;  // the stream had nothing to do before the launch
-  // When the host took the first event, had taken it, was about to launch, had launched, and had taken the second.
-  std::uint64_t opened_ns, recorded_ns, ready_ns, launched_ns, closed_ns;
+  HostSide host;
   bool first;  // nothing was known of the cost
 };
 

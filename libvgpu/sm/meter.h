@@ -44,7 +44,7 @@ bool learn(DeviceUsage &device, Costs &costs, Cost &cost, Measurement measured, 
 // later, it would come into the way of what others measure.
 void give_back(DeviceUsage &device, Purse &purse, std::uint32_t percent);
 
-// What launch() does first, and mostly all: pays from the purse.
+// What a launch does first, and mostly all.
 inline bool pay(Purse &purse, unsigned dev, const Cost &cost) {
   const std::uint64_t price = cost.settled_ns.load(std::memory_order_relaxed);
   if (price == 0 || purse.dev != dev || purse.credit_ns < price) return false;

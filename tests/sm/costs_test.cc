@@ -110,6 +110,39 @@ TEST_F(CostsTest, ShortLaunchesArePaidFromThePurse) {
   EXPECT_EQ(purse.launches, paid);
 }
 
+// The host's calls, one after another: 8 us for the first event, 1 us to ask, 400 ns to launch, 1 us for the second event.
+HostSide host_side(bool was_idle, bool idle) {
+  return {was_idle, idle, 100 * kUs, 108 * kUs, 109 * kUs, 109 * kUs + 400, 110 * kUs + 400};
+}
+
+TEST(DeviceTime, BehindAnotherLaunchItIsAllTheDevices) {
+  EXPECT_EQ(device_time(host_side(false, false), 20 * kUs, 10 * kUs), 20 * kUs);
+}
+
+TEST(DeviceTime, AnIdleDeviceWaitsForTheHost) {
+  EXPECT_EQ(device_time(host_side(true, true), 25'200, 10 * kUs), 20 * kUs);
+}
+
+TEST(DeviceTime, WhenItBecameIdleIsNotKnown) {
+  // The first event can have been anywhere between 100 and 109 us, and the launch between 109 and 109.4 us.
+  const HostSide host = host_side(false, true);
+  EXPECT_EQ(device_time(host, 24 * kUs, 20 * kUs), 20 * kUs) << "nothing against what is known";
+  EXPECT_EQ(device_time(host, 24 * kUs, 12 * kUs), 24 * kUs - 9'400) << "at least";
+  EXPECT_EQ(device_time(host, 24 * kUs, 30 * kUs), 24 * kUs) << "at most";
+  EXPECT_EQ(device_time(host, 24 * kUs, 0), 24 * kUs) << "too much rather than too little";
+}
+
+TEST(DeviceTime, AnInterruptedHostTellsLittle) {
+  HostSide host = host_side(true, true);
+  host.closed_ns += 4 * kMs;
+  EXPECT_EQ(device_time(host, 25'200, 20 * kUs), 20 * kUs) << "the second event may have been long before";
+  EXPECT_EQ(device_time(host, 4 * kMs, 20 * kUs), 20 * kUs) << "or late";
+  host = host_side(true, true);
+  host.recorded_ns += 4 * kMs, host.ready_ns += 4 * kMs, host.launched_ns += 4 * kMs, host.closed_ns += 4 * kMs;
+  EXPECT_EQ(device_time(host, 22 * kUs, 20 * kUs), 20 * kUs);
+  EXPECT_EQ(device_time(host, 4 * kMs + 25'200, 20 * kUs), 20 * kUs);
+}
+
 TEST_F(CostsTest, WhatIsNotSpentGoesBack) {
   DeviceUsage device{};
   Meter meter{};

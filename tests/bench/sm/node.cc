@@ -1,6 +1,7 @@
 #include "node.h"
 
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -55,9 +56,10 @@ std::vector<SmNode::Busy> SmNode::busy() {
   char line[256];
   while (lines && std::fgets(line, sizeof line, lines.get()) != nullptr) {
     Busy one{};
-    unsigned long long ns = 0;
-    if (std::sscanf(line, "%u %d %llu", &one.device, &one.pid, &ns) != 3) continue;
+    unsigned long long ns = 0, at = 0;
+    if (std::sscanf(line, "%u %d %llu %llu", &one.device, &one.pid, &ns, &at) != 4) continue;
     one.ns = ns;
+    one.at_ns = at;
     all.push_back(one);
   }
   return all;
@@ -98,16 +100,31 @@ SmJob::~SmJob() {
   if (error) std::fprintf(stderr, "%s\n", error.text);
 }
 
-std::uint64_t SmJob::busy_ns(const std::vector<SmNode::Busy> &all) const {
-  std::uint64_t sum = 0;
-  for (unsigned rank = 0; rank < ranks_.size(); ++rank) sum += busy_ns(all, rank);
-  return sum;
+double SmJob::share(const std::vector<SmNode::Busy> &before, const std::vector<SmNode::Busy> &after) const {
+  if (before.empty() || after.empty()) return 0;
+  // Who is not there has had nothing so far.
+  const auto find = [](const std::vector<SmNode::Busy> &all, pid_t pid) {
+    for (const SmNode::Busy &one : all) {
+      if (one.pid == pid) return one;
+    }
+    return SmNode::Busy{0, pid, 0, all.front().at_ns};
+  };
+  double percent = 0;
+  for (const Worker &rank : ranks_) {
+    const SmNode::Busy from = find(before, rank.pid()), to = find(after, rank.pid());
+    if (to.ns < from.ns) continue;  // it was killed
+    percent += 100 * static_cast<double>(to.ns - from.ns) / static_cast<double>(to.at_ns - from.at_ns);
+  }
+  return percent;
 }
 
-std::uint64_t SmJob::busy_ns(const std::vector<SmNode::Busy> &all, unsigned rank) const {
-  std::uint64_t sum = 0;
-  for (const SmNode::Busy &one : all) sum += one.pid == ranks_[rank].pid() ? one.ns : 0;
-  return sum;
+void SmJob::check_ranks() const {
+  for (const Worker &rank : ranks_) {
+    siginfo_t info{};
+    if (waitid(P_PID, static_cast<id_t>(rank.pid()), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0) {
+      throw Failure("rank %d ended too early (%d)", rank.pid(), info.si_status);
+    }
+  }
 }
 
 void SmJob::signal(unsigned rank, int number) { kill(ranks_[rank].pid(), number); }

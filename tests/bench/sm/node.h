@@ -23,11 +23,12 @@ class SmNode {
   static unsigned device(unsigned lane, unsigned lag_ms);
   static std::string uuid(unsigned device);
   const std::string &directory() const { return scratch_.path(); }
-  // How long each process has had each device: device, PID, nanoseconds.
+  // How long each process has had each device, and when that was so.
   struct Busy {
     unsigned device;
     pid_t pid;
     std::uint64_t ns;
+    std::uint64_t at_ns;
   };
   static std::vector<Busy> busy();
 
@@ -44,8 +45,10 @@ class SmJob {
   SmJob(const SmJob &) = delete;
   SmJob &operator=(const SmJob &) = delete;
 
-  std::uint64_t busy_ns(const std::vector<SmNode::Busy> &all) const;
-  std::uint64_t busy_ns(const std::vector<SmNode::Busy> &all, unsigned rank) const;
+  // Percent of the device that the job had between two looks. As of when each look was, not of when it was asked for.
+  double share(const std::vector<SmNode::Busy> &before, const std::vector<SmNode::Busy> &after) const;
+  // All ranks are there still, or it says which is not.
+  void check_ranks() const;
   void signal(unsigned rank, int number);
   // The rank that looks at NVML; -1: none yet.
   int leader() const;

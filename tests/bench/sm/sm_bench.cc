@@ -1,6 +1,7 @@
 // The SM limiter on the simulated GPU, in real time. What a job achieved is the time that the simulated device gave it.
 //
 //   sm_bench             all figures, and sm.tsv for the documentation
+//   sm_bench split|leader|launch|cpu           only these
 //   sm_bench CAP KERNELS RANKS KIND LAG_MS     one combination
 #include <signal.h>
 
@@ -52,13 +53,9 @@ std::vector<double> shares(const std::vector<const SmJob *> &jobs, std::uint64_t
   const std::uint64_t from = now_ns();
   const std::vector<SmNode::Busy> before = SmNode::busy();
   wait_until(from + measure);
-  const std::uint64_t to = now_ns();
   const std::vector<SmNode::Busy> after = SmNode::busy();
   std::vector<double> result;
-  for (const SmJob *job : jobs) {
-    result.push_back(100.0 * static_cast<double>(job->busy_ns(after) - job->busy_ns(before)) /
-                     static_cast<double>(to - from));
-  }
+  for (const SmJob *job : jobs) result.push_back(job->share(before, after));
   return result;
 }
 
@@ -81,10 +78,19 @@ class Bench {
           pointers.push_back(jobs.back().get());
         }
         const std::vector<double> got = shares(pointers, kStart + kWarmUp, measure);
+        for (const SmJob *job : pointers) job->check_ranks();
         for (std::size_t i = from; i < to; ++i) (limited ? outcomes[i].capped : outcomes[i].free) = got[i - from];
       }
     }
     return outcomes;
+  }
+
+  void run(const std::string &part) const {
+    if (part == "split") return split();
+    if (part == "leader") return leader_loss();
+    if (part == "launch") return launch_cost();
+    if (part == "cpu") return throttled_cpu();
+    throw Failure("no such part: %s", part.c_str());
   }
 
   void run() const {
@@ -162,22 +168,31 @@ class Bench {
     print_figure("sm.leader_loss_points", worst, "points", 5);
   }
 
+  // A core that shares its units with another is at times half as fast, for seconds, whatever it runs. So: the fastest of
+  // several rounds of each, in turns.
   void launch_cost() const {
-    std::vector<double> differences, unlimited;
-    for (unsigned round = 0; round < 7; ++round) {
-      const double native = Worker({"launches"}, {}).result();
-      differences.push_back(with_limit(90, {"launches"}) - native);
-      unlimited.push_back(with_limit(100, {"launches"}) - native);
+    const std::map<std::string, std::string> one_device = {{"CUDA_VISIBLE_DEVICES", SmNode::uuid(0)}};
+    Fastest native, limited, native_of_many, limited_of_many, unlimited;
+    for (unsigned round = 0; round < 9; ++round) {
+      native.add(Worker({"launches"}, one_device).result());
+      limited.add(with_limit(90, {"launches"}, one_device));
+      native_of_many.add(Worker({"launches"}, {}).result());
+      limited_of_many.add(with_limit(90, {"launches"}));
+      unlimited.add(with_limit(100, {"launches"}));
     }
-    print_figure("sm.launch_added_ns", median(differences), "ns", 15);
-    std::printf("without a limit, in a program linked with the driver: %.1f ns more\n", median(unlimited));
+    std::printf("a launch takes %.1f ns\n", native.value());
+    print_figure("sm.launch_added_ns", limited.value() - native.value(), "ns", 15);
+    print_figure("sm.launch_added_of_many_ns", limited_of_many.value() - native_of_many.value(), "ns", 15);
+    std::printf("without a limit, in a program linked with the driver: %.1f ns more\n",
+                unlimited.value() - native_of_many.value());
   }
 
   void throttled_cpu() const {
     print_figure("sm.throttled_cpu_percent", with_limit(10, {"cpu", std::to_string(now_ns() + 4 * kSecond)}), "%", 1);
   }
 
-  double with_limit(unsigned percent, const std::vector<std::string> &arguments) const {
+  double with_limit(unsigned percent, const std::vector<std::string> &arguments,
+                    const std::map<std::string, std::string> &more = {}) const {
     vgpu::DeviceSpec device;
     std::snprintf(device.identity.uuid, sizeof device.identity.uuid, "%s", SmNode::uuid(0).c_str());
     device.identity.memory_bytes = device.memory_limit = std::uint64_t{16} << 30;
@@ -188,7 +203,9 @@ class Bench {
     spec.ndev = 1;
     spec.devices = &device;
     check(vgpu::Region::create(node_.directory().c_str(), "one", spec));
-    const double result = Worker(arguments, limited_environment(node_.directory() + "/one")).result();
+    std::map<std::string, std::string> environment = limited_environment(node_.directory() + "/one");
+    environment.insert(more.begin(), more.end());
+    const double result = Worker(arguments, environment).result();
     check(vgpu::Region::remove(node_.directory().c_str(), "one"));
     return result;
   }
@@ -198,18 +215,18 @@ class Bench {
     const std::uint64_t end = now_ns() + kStart + 10 * kSecond;
     SmJob job(node_, SmNode::device(0, 170), 50, 2, {"2ms", "busy"}, end);
     const std::uint64_t start = now_ns();
-    std::uint64_t before = 0, last = start;
+    std::vector<SmNode::Busy> before;
     for (unsigned step = 1; step <= 90; ++step) {
       if (step == 31) job.set_percent(20);
       if (step == 61) job.set_percent(80);
       wait_until(start + step * kStep);
-      const std::uint64_t now = now_ns(), busy = job.busy_ns(SmNode::busy());
-      std::fprintf(table_, "time\t%.2f\t%.2f\t%u\n", 1e-9 * static_cast<double>(now - start),
-                   100.0 * static_cast<double>(busy - before) / static_cast<double>(now - last),
+      const double now = 1e-9 * static_cast<double>(now_ns() - start);
+      const std::vector<SmNode::Busy> after = SmNode::busy();
+      std::fprintf(table_, "time\t%.2f\t%.2f\t%u\n", now, job.share(before, after),
                    step < 31   ? 50
                    : step < 61 ? 20
                                : 80);
-      before = busy, last = now;
+      before = after;
     }
   }
 
@@ -226,6 +243,7 @@ int main(int argc, char **argv) {
   if (argc > 2 && std::strcmp(argv[1], "work") == 0) return sm_work({argv + 2, argv + argc});
   return bench::run("sm_bench", [&] {
     const Bench bench;
+    if (argc == 2) return bench.run(argv[1]);
     if (argc != 6) return bench.run();
     const Combination one = {static_cast<unsigned>(std::stoul(argv[1])),
                              {argv[2], argv[4]},

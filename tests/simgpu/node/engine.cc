@@ -150,7 +150,7 @@ void Engine::note_earliest_end() {
   not_before_ns_.store(earliest, std::memory_order_relaxed);
 }
 
-uint64_t Engine::busy_ns(unsigned slot) {
+uint64_t Engine::busy_ns(unsigned slot, uint64_t *at_ns) {
   std::lock_guard<std::mutex> guard(mutex_);
   const LaunchQueue &queue = shared_->queues[slot];
   for (;;) {
@@ -161,8 +161,9 @@ uint64_t Engine::busy_ns(unsigned slot) {
     while (copy_->now_ns < now) run_schedule(*device_, copy_.get(), now);
     for (uint64_t i = 0; i < copy_->runner_count; i++)
       if (copy_->runners[i].slot == slot) busy = copy_->runners[i].busy_ns;
-    if (shared_->published.load(std::memory_order_acquire) == from)
-      return busy - queue.busy_base_ns.load(std::memory_order_relaxed);
+    if (shared_->published.load(std::memory_order_acquire) != from) continue;
+    if (at_ns != nullptr) *at_ns = now;
+    return busy - queue.busy_base_ns.load(std::memory_order_relaxed);
   }
 }
 

@@ -32,8 +32,8 @@ class Engine {
 
   // Brings the schedule up to date, and everything that is derived from it.
   void advance() { advance_to(now_ns()); }
-  // How long a slot's process has had the device, up to now and to the nanosecond.
-  uint64_t busy_ns(unsigned slot);
+  // How long a slot's process has had the device, up to now (`at_ns`) and to the nanosecond.
+  uint64_t busy_ns(unsigned slot, uint64_t *at_ns = nullptr);
 
   // For the kernel process: a slot gets an owner, or loses him with all he has queued.
   void admit(unsigned slot, uint64_t generation);

@@ -10,7 +10,8 @@ namespace {
 
 constexpr uint64_t kNever = UINT64_MAX;
 
-// The runner's next kernel. More than a queue can hold is a queue that has changed hands: it is no longer this runner's.
+// The runner's next kernel. More than a queue can hold is a queue that has changed hands and is no longer this runner's, or
+// one that others have brought further: it can become so at any time.
 const LaunchEntry *next_kernel(const DeviceSchedule &shared, const Runner &runner) {
   const LaunchQueue &queue = shared.queues[runner.slot];
   uint64_t waiting = queue.submitted.load(std::memory_order_acquire) - runner.done;
@@ -138,8 +139,12 @@ void run_schedule(const DeviceState &device, Schedule *schedule, uint64_t to_ns)
       if (until == window_end) end_window(shared.epoch_ns, schedule);
       continue;
     }
-    if (runner->remaining_ns == 0)
-      runner->remaining_ns = next_kernel(shared, *runner)->duration_ns.load(std::memory_order_relaxed);
+    if (runner->remaining_ns == 0) {
+      const LaunchEntry *kernel = next_kernel(shared, *runner);
+      // Others have gone on, and its owner has queued more since: what is computed here will not be published.
+      if (kernel == nullptr) continue;
+      runner->remaining_ns = kernel->duration_ns.load(std::memory_order_relaxed);
+    }
     uint64_t until = std::min(to_ns, window_end);
     // Who has used up his slice goes on as long as nobody else wants the device.
     if (schedule->slice_ns > 0)

@@ -69,6 +69,15 @@ TEST_F(RealTime, BusyTimesAreExactInACrowd) {
   for (Client &client : crowd) EXPECT_EQ(50000000u, busy_ns(client.pid()));
 }
 
+TEST_F(RealTime, QueuesAreFullAndOthersBringThemFurther) {
+  Client crowd[4];
+  for (Client &client : crowd) client.must("ctx 0");
+  for (Client &client : crowd) client.tell("launch 1us 200000");
+  for (Client &client : crowd) EXPECT_EQ("0", client.answer());
+  for (Client &client : crowd) client.must("sync");
+  for (Client &client : crowd) EXPECT_EQ(200000000u, busy_ns(client.pid()));
+}
+
 TEST_F(RealTime, ThreadsLaunchWhatTheyLike) {
   uint64_t before = busy_ns();
   CUfunction function = kernel("10us");

@@ -38,10 +38,10 @@ class TimedTest : public ContextTest {
 inline std::map<pid_t, uint64_t> busy_times() {
   std::istringstream lines(ctl("busy"));
   std::map<pid_t, uint64_t> out;
-  uint64_t busy;
+  uint64_t busy, at;
   int device;
   pid_t owner;
-  while (lines >> device >> owner >> busy)
+  while (lines >> device >> owner >> busy >> at)
     if (device == 0) out[owner] = busy;
   return out;
 }

@@ -4,7 +4,7 @@
 //   simgpu-ctl blocks           device, use, bytes: what the memory is held for
 //   simgpu-ctl break|repair N   takes device N from its clients, or gives it back
 //   simgpu-ctl lose N           device N falls off the bus: whoever used it can never use it again, even once repaired
-//   simgpu-ctl busy             device, host PID, nanoseconds that the process has had the device
+//   simgpu-ctl busy             device, host PID, nanoseconds that the process has had the device, and when
 //   simgpu-ctl clock            the devices' time in nanoseconds
 //   simgpu-ctl clock advance T  moves a virtual clock on, by 10ms, 2h and the like, or by nanoseconds
 //   simgpu-ctl hold -- CMD...   keeps the node alive, started outside any namespace CMD may enter, while CMD runs
@@ -76,10 +76,11 @@ void print_busy(NodeLink &link) {
     engine.attach(device.state, link.slot(), link.clock());
     for (unsigned i = 0; i < kMaxProcesses; i++) {
       if (link.node()->slots[i].alive.load() == 0) continue;
-      uint64_t busy = engine.busy_ns(i);
+      uint64_t at = 0;
+      uint64_t busy = engine.busy_ns(i, &at);
       if (busy != 0)
-        printf("%u\t%d\t%llu\n", device.state->index, link.node()->slots[i].host_pid,
-               static_cast<unsigned long long>(busy));
+        printf("%u\t%d\t%llu\t%llu\n", device.state->index, link.node()->slots[i].host_pid,
+               static_cast<unsigned long long>(busy), static_cast<unsigned long long>(at));
     }
   }
 }
