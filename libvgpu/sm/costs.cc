@@ -9,7 +9,7 @@ namespace {
 using std::memory_order_relaxed;
 
 constexpr std::uint64_t kFarOut = 4;
-constexpr std::uint64_t kRevision = 2;
+constexpr std::uint64_t kRevision = 8;
 constexpr std::uint64_t kPatience = 16;  // launches
 constexpr std::uint64_t kLastGuessNs = 200'000;
 constexpr std::uint64_t kTooShortNs = 1'000;

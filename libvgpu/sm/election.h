@@ -1,7 +1,7 @@
 // Which rank looks at NVML for the job: one per device, for as long as it keeps coming back.
 //
-// There is no thread for it: whoever comes for budget looks at the lease. Its holder renews it with every
-// tick; if it stayed away for three, because it died, stopped or has nothing to launch, the next who comes takes it over
+// There is no thread for it: whoever waits for budget has time, and looks at the lease. Its holder renews it with every
+// tick; if it stayed away for three, because it died, stopped or has nothing to launch, the next who waits takes it over
 // under a new epoch. What it writes, it writes while the word bears its epoch: one that was stopped half-way and wakes
 // finds another's there, and changes nothing.
 #pragma once

@@ -144,8 +144,6 @@ void Launch::pay(Process &state, const Place &place, Cost &cost, Purse &purse) {
     const std::uint32_t percent = percent_of(dev);
     if (percent >= 100) break;
     read_measurements(state, place);
-    // Also by who need not wait: perhaps only because costs are too low.
-    watch(device.watch, dev, usage, state.costs, monotonic_ns());
     const std::uint64_t now = monotonic_ns();
     const Decision decision = decide(usage, device.meter, cost, purse, percent, now);
     if (decision.go) {
@@ -160,6 +158,7 @@ void Launch::pay(Process &state, const Place &place, Cost &cost, Purse &purse) {
       break;
     }
     if (waited_since == 0) waited_since = now;
+    watch(device.watch, dev, usage, state.costs, now);
     std::uint64_t longest = kLongestWaitNs;
     if (state.probes.learning.load(memory_order_relaxed) != 0) {
       longest = look_after;

@@ -17,7 +17,7 @@ struct Watch {
   Feedback feedback;
 };
 
-// Called by whoever comes for budget. Mostly does nothing. Holds no lock while NVML answers.
+// Called by whoever waits for budget. Mostly does nothing. Holds no lock while NVML answers.
 void watch(Watch &watch, unsigned dev, DeviceUsage &device, const Costs &costs, std::uint64_t now_ns);
 
 }  // namespace vgpu::sm

@@ -309,7 +309,6 @@ class Simulation final : public Scenario::Control {
       return;
     }
     look_at_samples(rank, percent);
-    look_at_nvml(rank);
     const std::uint64_t now = device_.now();
     DeviceUsage &usage = *usages_[rank.job];
     const Decision decision = decide(usage, rank.meter, cost, rank.purse, percent, now);
@@ -370,6 +369,7 @@ class Simulation final : public Scenario::Control {
   void wait(Rank &rank, std::uint64_t until) {
     const std::uint64_t now = device_.now();
     ++rank.waits;
+    look_at_nvml(rank);
     const bool learning = std::any_of(rank.samples.begin(), rank.samples.end(),
                                       [](const auto &sample) { return sample->cost->estimate_ns.load() == 0; });
     rank.step_ns = learning ? std::clamp(2 * rank.step_ns, 100 * kUs, 2 * kMs) : 100 * kMs;

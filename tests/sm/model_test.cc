@@ -85,10 +85,10 @@ TEST(Mixes, AnyMixHolds) {
     scenario.nvml_lag_ns = (170 + random() % 830) * kMs;
     const double percent = simulate(scenario)[0].percent;
     EXPECT_LE(percent, cap + kOvershoot) << "round " << round;
-    EXPECT_GE(percent, cap * 0.94) << "round " << round;
+    EXPECT_GE(percent, cap * 0.91) << "round " << round;
     short_of += percent < cap * kEfficiency / 100;
   }
-  EXPECT_LE(short_of, 6u) << "of 200";
+  EXPECT_LE(short_of, 12u) << "of 200";
 }
 
 TEST(Ranks, WithTheSameProgramGetTheSame) {
