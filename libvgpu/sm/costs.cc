@@ -122,7 +122,7 @@ std::int64_t Costs::learn(Cost &cost, const Measurement &measured) {
     cost.reference_ns.store(estimate, memory_order_relaxed);
     revisions_.fetch_add(1, memory_order_relaxed);
   }
-  if (alone_before >= 2 || samples + 1 >= kWindow) cost.settled_ns.store(estimate, memory_order_relaxed);
+  if (alone_before >= 2 || samples + 1 >= kEnough) cost.settled_ns.store(estimate, memory_order_relaxed);
 
   if (Cost *family = cost.family.load(memory_order_relaxed)) {
     const std::uint64_t known = family->estimate_ns.load(memory_order_relaxed);

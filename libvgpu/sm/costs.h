@@ -91,7 +91,8 @@ class Costs {
   static constexpr unsigned kBits = 12;
   static constexpr unsigned kHashShift = 64 - kBits;
   static constexpr unsigned kProbes = 16;
-  static constexpr std::uint32_t kWindow = 8;
+  static constexpr std::uint32_t kWindow = 64;  // measurements among other jobs, of which few meet none of theirs
+  static constexpr std::uint32_t kEnough = 8;   // of any kind, to go by
 
   static std::size_t place(std::uint64_t key) { return key * 0x9e3779b97f4a7c15 >> kHashShift; }
   Cost &look_for(std::uint64_t key, std::uint64_t family_key);

@@ -7,7 +7,7 @@
 namespace vgpu::sm {
 
 // Budget is taken in pieces of at least this, and a thread spends it launch by launch: what is short costs little.
-inline constexpr std::uint64_t kPieceNs = 1'000'000;
+inline constexpr std::uint64_t kPieceNs = 2'000'000;
 // How often a kernel that is known is measured again, at most: two events are some hundreds of nanoseconds.
 inline constexpr std::uint64_t kMeasureEveryNs = 5'000'000;
 

@@ -76,6 +76,22 @@ TEST_F(MeteredTest, EveryDeviceOfTheJob) {
   }
 }
 
+// Those that threads pay for from what they took before: the driver is asked where each of them is.
+TEST_F(MeteredTest, ShortLaunchesToo) {
+  share(20);
+  EXPECT_GE(ms_for(*start_on(1), "cuLaunchKernel 100us 1000"), 400);
+}
+
+// Where there is only one device it is not asked.
+TEST_F(MeteredTest, ShortLaunchesWhereOnlyOneDeviceIsSeen) {
+  share(20);
+  const auto program = start({"CUDA_VISIBLE_DEVICES=1"});
+  program->make("cuCtxCreate_v2", 0u);
+  EXPECT_GE(ms_for(*program, "cuLaunchKernel 100us 1000"), 400);
+  change_share(100);
+  EXPECT_LT(ms_for(*program, "cuLaunchKernel 100us 1000"), 400) << "half a second less";
+}
+
 TEST_F(MeteredTest, WithAllOfTheTimeNothingIs) {
   share(100);
   const auto program = start_on(0);
