@@ -85,7 +85,7 @@ void for_each_face(CUgreenCtx green, bool closing, Change change) {
 
 }  // namespace
 
-thread_local constinit Remembered remembered{};
+[[gnu::tls_model("initial-exec")]] thread_local constinit Remembered remembered{};
 constinit WipedOnFork<std::atomic<std::uint32_t>> context_epoch;
 
 bool look_up_place(CUcontext current, Place *place) {

@@ -10,7 +10,7 @@
 namespace vgpu::sm {
 
 std::atomic<std::uint32_t> captures{0};
-thread_local constinit Till till{};
+[[gnu::tls_model("initial-exec")]] thread_local constinit Till till{};
 
 // All zeroes is its beginning; a forked child has its own.
 struct Process {

@@ -16,12 +16,6 @@ constexpr std::uint64_t kSecondNs = 1'000'000'000;
 
 }  // namespace
 
-std::uint64_t monotonic_ns() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * kSecondNs + static_cast<std::uint64_t>(now.tv_nsec);
-}
-
 void wait_until(const HalfWord &generation, std::uint32_t seen, std::uint64_t until_ns) {
   const timespec deadline = {static_cast<time_t>(until_ns / kSecondNs), static_cast<long>(until_ns % kSecondNs)};
   const int saved = errno;

@@ -1,13 +1,12 @@
 // Waiting for budget: without a loop, a timer thread or any CPU time.
 #pragma once
 
+#include "region/clock.h"
 #include "region/layout.h"
 
 namespace vgpu::sm {
 
 inline constexpr std::uint64_t kLongestWaitNs = 100'000'000;  // before one looks again, whatever was promised
-
-std::uint64_t monotonic_ns();
 
 // Until this instant of CLOCK_MONOTONIC, or until `generation` is no longer `seen`, somebody wakes the job or a signal was
 // handled. Holds nothing, so that a handler may also leave it for good; not a cancellation point, as no call of the
