@@ -1,6 +1,7 @@
 #include "cases.h"
 
 #include <dlfcn.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -78,17 +79,14 @@ CUresult make_array_3d(std::uint64_t *handle, std::uint64_t bytes, Function *fun
   return make<CUarray>(handle, [&](CUarray *array) { return function(array, &shape); });
 }
 
-// A module in a file of its own for as long as `call` runs.
+// A module in a file that goes with the process, however that ends.
 template <typename Call>
 CUresult with_file(std::uint64_t variable_bytes, Call call) {
-  const char *directory = std::getenv("TMPDIR");
-  std::string path = std::string(directory != nullptr ? directory : "/tmp") + "/vgpu-module-XXXXXX";
-  const int fd = mkstemp(path.data());
+  const int fd = memfd_create("module", MFD_CLOEXEC);
   const std::string image = module_image(variable_bytes);
   if (fd < 0 || write(fd, image.data(), image.size()) != static_cast<ssize_t>(image.size())) std::abort();
+  const CUresult result = call(("/proc/self/fd/" + std::to_string(fd)).c_str());
   close(fd);
-  const CUresult result = call(path.c_str());
-  unlink(path.c_str());
   return result;
 }
 
