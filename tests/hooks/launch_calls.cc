@@ -11,15 +11,17 @@ namespace vgpu::test {
 
 namespace {
 
+std::string ptx_of(const std::string &name) {
+  return ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry " + name + "()\n{\n  ret;\n}\n";
+}
+
 CUfunction kernel_of(const std::string &duration) {
   static std::map<std::string, CUfunction> known;
   CUfunction &function = known[duration];
   if (function != nullptr) return function;
   const std::string name = "kernel_" + duration;
-  const std::string ptx =
-      ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry " + name + "()\n{\n  ret;\n}\n";
   CUmodule module = nullptr;
-  if (DRIVER(cuModuleLoadData)(&module, ptx.c_str()) == CUDA_SUCCESS)
+  if (DRIVER(cuModuleLoadData)(&module, ptx_of(name).c_str()) == CUDA_SUCCESS)
     DRIVER(cuModuleGetFunction)(&function, module, name.c_str());
   return function;
 }
@@ -37,6 +39,35 @@ CUlaunchConfig one_warp() {
   config.gridDimX = config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
   config.blockDimX = 32;
   return config;
+}
+
+// Its part of a launch on several devices, in a context and a stream of its own.
+CUresult make_part(CUdevice ordinal, const std::string &duration, CUDA_LAUNCH_PARAMS *part) {
+  CUcontext context = nullptr;
+  CUmodule module = nullptr;
+  const std::string name = "kernel_" + duration;
+  CUresult result = DRIVER(cuCtxCreate_v2)(&context, 0, ordinal);
+  if (result == CUDA_SUCCESS) result = DRIVER(cuModuleLoadData)(&module, ptx_of(name).c_str());
+  if (result == CUDA_SUCCESS) result = DRIVER(cuModuleGetFunction)(&part->function, module, name.c_str());
+  if (result == CUDA_SUCCESS) result = DRIVER(cuStreamCreate)(&part->hStream, CU_STREAM_NON_BLOCKING);
+  part->gridDimX = part->gridDimY = part->gridDimZ = part->blockDimY = part->blockDimZ = 1;
+  part->blockDimX = 32;
+  return result;
+}
+
+int launch_on_two_devices(const std::string &duration, std::uint64_t count) {
+  CUDA_LAUNCH_PARAMS parts[2] = {};
+  CUresult result = CUDA_SUCCESS;
+  for (int device = 0; device < 2 && result == CUDA_SUCCESS; ++device) {
+    result = make_part(device, duration, &parts[device]);
+  }
+  for (; count > 0 && result == CUDA_SUCCESS; --count) {
+    result = DRIVER(cuLaunchCooperativeKernelMultiDevice)(parts, 2, 0);
+  }
+  for (const CUDA_LAUNCH_PARAMS &part : parts) {
+    if (result == CUDA_SUCCESS) result = DRIVER(cuStreamSynchronize)(part.hStream);
+  }
+  return result;
 }
 
 std::atomic<unsigned> alarms{0};
@@ -70,6 +101,11 @@ constexpr Call kCalls[] = {
          }),
     LAUNCH(cuLaunchCooperativeKernel, kernel, 1, 1, 1, 32, 1, 1, 0, nullptr, nullptr),
     LAUNCH(cuLaunchCooperativeKernel_ptsz, kernel, 1, 1, 1, 32, 1, 1, 0, nullptr, nullptr),
+    CALL(cuLaunchCooperativeKernelMultiDevice,
+         {
+           const std::string duration = next<std::string>(in);
+           return launch_on_two_devices(duration, number(in));
+         }),
     LAUNCH(cuLaunch, kernel),
     LAUNCH(cuLaunchGrid, kernel, 1, 1),
     LAUNCH(cuLaunchGridAsync, kernel, 1, 1, nullptr),

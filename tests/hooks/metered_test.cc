@@ -59,6 +59,19 @@ INSTANTIATE_TEST_SUITE_P(Symbols, EveryLaunchTest,
                                          "cuLaunchGridAsync"),
                          [](const auto &info) { return std::string(info.param); });
 
+TEST_F(MeteredTest, ALaunchOnTwoDevicesIsHeldToTheShareOfEach) {
+  share(20);
+  const auto program = start();
+  program->must("init");
+  const auto start = Clock::now();
+  program->must("call cuLaunchCooperativeKernelMultiDevice 5ms 20");
+  EXPECT_GE(ms_since(start), 400);
+  program->finish();
+  Snapshot snapshot;
+  ASSERT_FALSE(Snapshot::read(region().c_str(), Trust::root_or_self, Detail::memory, &snapshot));
+  for (unsigned dev = 0; dev < 2; ++dev) EXPECT_GE(snapshot.device(dev).launches, 15u) << dev;
+}
+
 TEST_F(MeteredTest, AGraphIsHeldToTheShare) {
   share(20);
   const auto program = start_on(0);

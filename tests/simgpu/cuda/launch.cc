@@ -1,4 +1,7 @@
 // Kernel launches.
+#include <set>
+#include <span>
+
 #include "cuda/capture.h"
 #include "cuda/kernel_time.h"
 #include "cuda/library.h"
@@ -37,9 +40,9 @@ CUresult capture_kernel(Driver *driver, Stream *stream, CUfunction f, unsigned g
   return capture_node(driver, stream, std::move(node));
 }
 
-inline CUresult launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                       unsigned shared, CUstream handle, void **params, void **extra, bool per_thread) {
-  SIMGPU_CONTEXT(driver, context);
+inline CUresult launch_in(Driver *driver, Context *context, CUfunction f, unsigned gx, unsigned gy, unsigned gz,
+                          unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream handle, void **params,
+                          void **extra, bool per_thread) {
   Function *function = resolve_function(driver, context, f);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (CUresult result = check_shape(function, gx, gy, gz, bx, by, bz, shared)) return result;
@@ -51,6 +54,26 @@ inline CUresult launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsi
     return capture_kernel(driver, stream, f, gx, gy, gz, bx, by, bz, shared, params, extra);
   launch_kernel(stream, duration_ns(function, uint64_t{gx} * gy * gz));
   return CUDA_SUCCESS;
+}
+
+inline CUresult launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                       unsigned shared, CUstream handle, void **params, void **extra, bool per_thread) {
+  SIMGPU_CONTEXT(driver, context);
+  return launch_in(driver, context, f, gx, gy, gz, bx, by, bz, shared, handle, params, extra, per_thread);
+}
+
+// Where one part of a launch on several devices goes. Null: a stream that nobody made, or whose context has gone.
+Context *context_of(const CUDA_LAUNCH_PARAMS &part) {
+  const CUstream handle = part.hStream;
+  if (handle == nullptr || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) return nullptr;
+  auto *stream = reinterpret_cast<Stream *>(handle);
+  return stream->magic == kStreamMagic && stream->context->alive ? stream->context : nullptr;
+}
+
+bool same_shape(const CUDA_LAUNCH_PARAMS &a, const CUDA_LAUNCH_PARAMS &b) {
+  return a.gridDimX == b.gridDimX && a.gridDimY == b.gridDimY && a.gridDimZ == b.gridDimZ &&
+         a.blockDimX == b.blockDimX && a.blockDimY == b.blockDimY && a.blockDimZ == b.blockDimZ &&
+         a.sharedMemBytes == b.sharedMemBytes;
 }
 
 CUresult launch_old(CUfunction f, int width, int height, CUstream stream) {
@@ -94,6 +117,26 @@ CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int gx, unsigned 
                                         unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared,
                                         CUstream stream, void **params) {
   return launch(f, gx, gy, gz, bx, by, bz, shared, stream, params, nullptr, true);
+}
+CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned int count, unsigned int flags) {
+  constexpr unsigned kKnown = CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_PRE_LAUNCH_SYNC |
+                              CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_POST_LAUNCH_SYNC;
+  SIMGPU_DRIVER(driver);
+  if (list == nullptr || count == 0 || count > driver->devices.size() || (flags & ~kKnown) != 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  std::set<Device *> devices;
+  for (const CUDA_LAUNCH_PARAMS &part : std::span(list, count)) {
+    Context *context = context_of(part);
+    if (context == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (!devices.insert(context->device).second || !same_shape(part, list[0])) return CUDA_ERROR_INVALID_VALUE;
+  }
+  for (const CUDA_LAUNCH_PARAMS &part : std::span(list, count)) {
+    if (CUresult result = launch_in(driver, context_of(part), part.function, part.gridDimX, part.gridDimY,
+                                    part.gridDimZ, part.blockDimX, part.blockDimY, part.blockDimZ, part.sharedMemBytes,
+                                    part.hStream, part.kernelParams, nullptr, false))
+      return result;
+  }
+  return CUDA_SUCCESS;
 }
 CUresult cuLaunch(CUfunction f) { return launch_old(f, 1, 1, nullptr); }
 CUresult cuLaunchGrid(CUfunction f, int width, int height) { return launch_old(f, width, height, nullptr); }

@@ -217,6 +217,20 @@ TEST_F(Streams, LaunchesAreCheckedAndCounted) {
   OK(cuLaunchKernel_ptsz(f, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr));
 }
 
+TEST_F(Streams, LaunchesOnSeveralDevicesAreOnePerDeviceAndAllAlike) {
+  CUstream stream, other;
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+  CUDA_LAUNCH_PARAMS parts[2] = {{kernel(), 1, 1, 1, 32, 1, 1, 0, stream, nullptr},
+                                 {kernel(), 1, 1, 1, 32, 1, 1, 0, other, nullptr}};
+  OK(cuLaunchCooperativeKernelMultiDevice(parts, 1, 0));
+  FAILS(INVALID_VALUE, cuLaunchCooperativeKernelMultiDevice(parts, 2, 0));  // twice the same device
+  FAILS(INVALID_VALUE, cuLaunchCooperativeKernelMultiDevice(parts, 0, 0));
+  FAILS(INVALID_VALUE, cuLaunchCooperativeKernelMultiDevice(parts, 1, 4));
+  parts[0].hStream = nullptr;
+  FAILS(INVALID_HANDLE, cuLaunchCooperativeKernelMultiDevice(parts, 1, 0));
+}
+
 TEST_F(Streams, CaptureRecordsInsteadOfDoing) {
   CUstream stream, second;
   CUevent fork, join;
