@@ -79,7 +79,7 @@ def table(header, rows):
 
 
 def figures_table(figures):
-    return table(["figure", "value", "unit", "goal at most", "verdict"],
+    return table(["figure", "value", "unit", "goal", "verdict"],
                  [[f"`{f['figure']}`", f["value"], f["unit"], f["goal"], f["verdict"]] for f in figures])
 
 
