@@ -69,7 +69,8 @@ CUresult and_no_longer(CUresult result) {
 
 using LaunchKernel = decltype(&cuLaunchKernel);
 
-// cuLaunchKernel is the one that matters. Where a launch goes is found out with the first one, and is a jump from then on.
+// cuLaunchKernel is the one that matters. Where a launch goes is found out with the first one, and is a jump
+// from then on, with all arguments where they are.
 CUresult launch_first(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
                       unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
                       CUstream stream, void **params, void **extra);
@@ -124,7 +125,6 @@ CUresult launch_first(CUfunction function, unsigned int grid_x, unsigned int gri
 
 extern "C" {
 
-// The one that matters: a jump, with all arguments where they are.
 CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
                         unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
                         CUstream stream, void **params, void **extra) {

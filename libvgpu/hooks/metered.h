@@ -6,9 +6,6 @@
 
 namespace vgpu {
 
-// The stream that a function with per-thread default streams means.
-inline CUstream per_thread(CUstream stream) { return stream != nullptr ? stream : CU_STREAM_PER_THREAD; }
-
 // Where there is no limit, nothing but the call.
 template <typename Call>
 inline CUresult metered(const sm::Work &work, CUstream stream, Call call) {

@@ -7,9 +7,6 @@ using namespace vgpu;
 
 namespace {
 
-// What a stream of 0 stands for in the calls that end in _ptsz.
-CUstream per_thread(CUstream stream) { return stream != nullptr ? stream : CU_STREAM_PER_THREAD; }
-
 bool is_capturing(CUstream stream) {
   if (stream == nullptr || stream == CU_STREAM_LEGACY) return false;  // cannot be captured
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;

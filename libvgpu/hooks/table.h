@@ -11,6 +11,9 @@ namespace vgpu {
 enum class Library : std::uint8_t { cuda, nvml };
 enum class DefaultStream : std::uint8_t { legacy, per_thread };
 
+// What a stream of 0 stands for in the calls that end in _ptsz.
+inline CUstream per_thread(CUstream stream) { return stream != nullptr ? stream : CU_STREAM_PER_THREAD; }
+
 // Everything the driver and NVML are asked for by us: first what is hooked, then what is only called.
 enum class Symbol : std::uint8_t {
 #define CUDA_HOOK(symbol, ...) symbol,

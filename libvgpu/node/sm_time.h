@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "region/region.h"
+#include "sm/bucket.h"
 #include "sm/words.h"
 
 namespace vgpu {
@@ -22,8 +23,7 @@ struct SmReading {
   // What was let through ahead of its time: the job waits until it has made up for it. In the job's own word: no more than
   // its limiter would believe.
   double debt_ns() const {
-    constexpr std::uint64_t kMost = 600'000'000'000;
-    return tat > taken_ns ? limit * static_cast<double>(std::min(tat - taken_ns, kMost)) : 0;
+    return tat > taken_ns ? limit * static_cast<double>(std::min(tat - taken_ns, sm::kLargestDebtNs)) : 0;
   }
 };
 

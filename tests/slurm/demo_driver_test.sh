@@ -3,12 +3,7 @@
 # 16 GiB for the whole machine. It was never run on a real one.
 set -u
 unset TMPDIR SIMGPU_NODE SIMGPU_CONFIG
-demo=$(dirname "$(readlink -f "$0")")/../../demo.sh
-build=${VGPU_BUILD:-$PWD}
-"${demo%/*}/tests/slurm/lab.sh" check || exit
-for tool in vgpuctl vgpu-run; do
-  [ -e "$build/utils/$tool/$tool" ] || { echo "skipped: $tool was not built; CLI11 or nlohmann's JSON is missing" && exit 77; }
-done
+. "$(dirname "$0")/demo_lib.sh"
 
 # In a mount namespace of its own, where programs without SIMGPU_NODE have their GPUs: nobody else's are touched.
 node=/tmp/simgpu-0
@@ -27,9 +22,6 @@ status=$?
 rmdir "$node" 2>/dev/null
 echo "$output"
 
-failures=0
-wrong() { echo "wrong: $*" && failures=$((failures + 1)); }
-has() { grep -qE -- "$1" <<<"$output" || wrong "'$1' is missing"; }
 [ $status -eq 0 ] || wrong "status $status"
 has "two nodes, with this machine's GPU of 16 GiB for both"
 [ "$(grep -c 'has its 1000 MiB$' <<<"$output")" -ge 3 ] || wrong "not three of four ranks got their memory"

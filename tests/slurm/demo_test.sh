@@ -2,12 +2,7 @@
 # demo.sh shows what it says it shows, within a minute, and leaves nothing.
 set -u
 unset TMPDIR # the jobs' users may not write there
-demo=$(dirname "$(readlink -f "$0")")/../../demo.sh
-build=${VGPU_BUILD:-$PWD}
-"${demo%/*}/tests/slurm/lab.sh" check || exit
-for tool in vgpuctl vgpu-run; do
-  [ -e "$build/utils/$tool/$tool" ] || { echo "skipped: $tool was not built; CLI11 or nlohmann's JSON is missing" && exit 77; }
-done
+. "$(dirname "$0")/demo_lib.sh"
 
 start=$SECONDS
 output=$("$demo" --shell --simulated "$build" 2>&1 <<'END'
@@ -22,10 +17,6 @@ status=$?
 took=$((SECONDS - start))
 echo "$output"
 echo "took $took s"
-
-failures=0
-wrong() { echo "wrong: $*" && failures=$((failures + 1)); }
-has() { grep -qE -- "$1" <<<"$output" || wrong "'$1' is missing"; }
 
 [ $status -eq 0 ] || wrong "status $status"
 [ $took -lt 60 ] || wrong "it took $took s"
