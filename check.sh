@@ -85,7 +85,7 @@ counted() {
 parallel_make() { quietly make -j"$(nproc)" --no-print-directory "$@"; }
 
 generate_configure() {
-  if [ -e configure ] && [ -z "$(find configure.ac Makefile.am m4 libvgpu spank etc utils tests \
+  if [ -e configure ] && [ -z "$(find configure.ac Makefile.am m4 libvgpu node spank etc utils tests \
     \( -name configure.ac -o -name Makefile.am -o -name '*.m4' -o -name '*.inc' \) -newer configure -print -quit)" ]; then
     return
   fi

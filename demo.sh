@@ -30,7 +30,7 @@ lab=$home/tests/slurm/lab.sh
 [ "$(id -u)" -eq 0 ] || { echo "demo.sh: a private Slurm cluster needs root" >&2 && exit 1; }
 missing() {
   local file
-  for file in spank/spank_vgpu.so libvgpu/libvgpu.so libvgpu/node/vgpu-probe utils/vgpuctl/vgpuctl utils/vgpu-run/vgpu-run \
+  for file in spank/spank_vgpu.so libvgpu/libvgpu.so utils/vgpu-probe/vgpu-probe utils/vgpuctl/vgpuctl utils/vgpu-run/vgpu-run \
     tests/simgpu/simgpu-kernel tests/simgpu/tests/simgpu_client; do
     [ -e "$build/$file" ] || return 0
   done
@@ -59,7 +59,7 @@ loaded() { LD_PRELOAD=$1 LD_TRACE_LOADED_OBJECTS=1 /bin/true 2>/dev/null | sed -
 own_driver() {
   local device bytes
   cuda=$(loaded libcuda.so.1) && nvml=$(loaded libnvidia-ml.so.1) || return
-  device=$("$build/libvgpu/node/vgpu-probe" 2>/dev/null | grep -m 1 '^device .* minor=[0-9]') || return
+  device=$("$build/utils/vgpu-probe/vgpu-probe" 2>/dev/null | grep -m 1 '^device .* minor=[0-9]') || return
   minor=$(sed 's/.* minor=\([0-9]*\) .*/\1/' <<<"$device")
   bytes=$(sed 's/.* memory=\([0-9]*\) .*/\1/' <<<"$device")
   unit=$((bytes >> 33))
@@ -162,7 +162,7 @@ say "A Slurm cluster of two nodes, with $gpu, that Slurm counts as 8 shards"
 sed "/^local gpus = {\$/,/^}\$/c\\local gpus = { sim = { shards = 8, memory = \"$(scaled 8)G\" } }" "$home/etc/job_submit.lua" >job_submit.lua
 "$lab" start cluster --cpus 8 --gpus 1 --owner $$ "${gpu_options[@]}" \
   --job-submit job_submit.lua "$home/etc/vgpu_submit.lua" \
-  --plugstack "required $build/spank/spank_vgpu.so library=$work/libvgpu.so probe=$build/libvgpu/node/vgpu-probe $keys" || exit 1
+  --plugstack "required $build/spank/spank_vgpu.so library=$work/libvgpu.so probe=$build/utils/vgpu-probe/vgpu-probe $keys" || exit 1
 eval "$("$lab" env cluster)"
 # The record of ended jobs goes where it belongs, but into the nodes' memory.
 for node in n1 n2; do on $node sh -c 'mount -t tmpfs tmpfs /var/log && mkdir /var/log/vgpu' || exit 1; done

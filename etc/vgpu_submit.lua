@@ -4,7 +4,7 @@
 -- setup(site)                     the rules of one site:
 --   .submit(job, partition_list)  a job with --gpu-mem gets gres/shard, or a sentence why not
 --   .modify(job, record, uid)     a waiting job cannot be made to pay less than it was charged
--- memory(text)                    what a value of --gpu-mem means; the same rules as libvgpu/node/values.h
+-- memory(text)                    what a value of --gpu-mem means; the same rules as node/values.h
 --
 -- Runs inside slurmctld, in Lua 5.1 to 5.4. Nothing here depends on how Slurm spells a request ("gres:shard:8" up to
 -- 23.02, "gres/shard:8" since 23.11): reading takes both, and writing goes through the field `gres`, to which Slurm

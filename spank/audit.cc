@@ -8,13 +8,13 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/scoped.h"
 #include "devices.h"
 #include "log.h"
-#include "node/books.h"
+#include "node/counted_processes.h"
 #include "node/processes.h"
 #include "node/values.h"
 #include "region/region.h"
-#include "region/scoped.h"
 
 namespace vgpu::spank {
 
@@ -23,7 +23,7 @@ namespace {
 constexpr unsigned kDeadline_ms = 5'000;
 
 int parent_of(int pid) {
-  const std::string stat = read_proc(pid, "stat");
+  const std::string stat = node::read_proc(pid, "stat");
   const std::size_t name_end = stat.rfind(')');
   int parent = 0;
   if (name_end == stat.npos || std::sscanf(stat.c_str() + name_end + 1, " %*c %d", &parent) != 1) return 0;
@@ -38,7 +38,7 @@ bool descends_from(int pid, int ancestor) {
 }
 
 bool in_cgroup_of(int pid, std::uint32_t job_id) {
-  const std::string cgroups = read_proc(pid, "cgroup");
+  const std::string cgroups = node::read_proc(pid, "cgroup");
   const std::string wanted = "/job_" + std::to_string(job_id);
   for (std::size_t at = cgroups.find(wanted); at != cgroups.npos; at = cgroups.find(wanted, at + 1)) {
     const char next = cgroups[std::min(at + wanted.size(), cgroups.size() - 1)];
@@ -49,7 +49,7 @@ bool in_cgroup_of(int pid, std::uint32_t job_id) {
 
 bool has_environment_of(int pid, std::uint32_t job_id) {
   // '\0' in front: the variable itself, not the end of another one's name.
-  const std::string environment = '\0' + read_proc(pid, "environ");
+  const std::string environment = '\0' + node::read_proc(pid, "environ");
   const std::string wanted = std::string("\0SLURM_JOB_ID=", 14) + std::to_string(job_id) + '\0';
   return environment.find(wanted) != environment.npos;
 }
@@ -70,33 +70,34 @@ bool end_process(int pid, const Job &job) {
 
 }  // namespace
 
-bool audit_job(const Config &config, const Job &job) {
-  if (config.audit == Audit::off) return true;
+bool audit_job(const node::Config &config, const Job &job) {
+  if (config.audit == node::Audit::off) return true;
   // First NVML, then the books: a rank that starts in between is in the books only.
-  std::vector<GpuProcess> processes;
-  const ProbeOptions options = {config.probe, config.nvml, "", kDeadline_ms};
+  std::vector<node::GpuProcess> processes;
+  const node::ProbeOptions options = {config.probe, config.nvml, "", kDeadline_ms};
   if (Error error = list_gpu_processes(options, &processes)) {
     log_info("vgpu: audit of job %u: %s", job.id, error.text);
     return false;
   }
-  Snapshot region;
-  if (Error error = Snapshot::read(config.job_directory(job.id).c_str(), Trust::root, Detail::memory, &region)) {
+  region::Snapshot region;
+  if (Error error = region::Snapshot::read(config.job_directory(job.id).c_str(), region::Trust::root,
+                                           region::Detail::memory, &region)) {
     log_info("vgpu: audit of job %u: %s", job.id, error.text);
     return false;
   }
-  const Books books(region);
-  for (const GpuProcess &process : processes) {
+  const node::Books books(region);
+  for (const node::GpuProcess &process : processes) {
     if (books.counts(process.pid) || !books.are_of(process.uuid) || !belongs_to(process.pid, job)) continue;
-    const std::string name = process_name(process.pid);
+    const std::string name = node::process_name(process.pid);
     if (books.may_count_by_another_number(process.pid)) {
       log_info("vgpu: audit of job %u: process %d (%s) may be one of its ranks in a PID namespace", job.id, process.pid,
                name.c_str());
       continue;
     }
-    const bool killed = config.audit == Audit::kill && end_process(process.pid, job);
+    const bool killed = config.audit == node::Audit::kill && end_process(process.pid, job);
     log_error(
         "vgpu: audit: process %d (%s) of job %u on %s holds %s of GPU %s that nobody counts: it runs without libvgpu%s",
-        process.pid, name.c_str(), job.id, node_name().c_str(), format_bytes(process.bytes).c_str(),
+        process.pid, name.c_str(), job.id, node_name().c_str(), node::format_bytes(process.bytes).c_str(),
         process.uuid.c_str(), killed ? "; it was killed" : "");
   }
   return true;

@@ -1,16 +1,16 @@
 // srun, sbatch and salloc: the options are offered, and bad ones refused before anything is submitted.
 #include <unistd.h>
 
-#include "config.h"
 #include "contexts.h"
 #include "log.h"
+#include "node/config.h"
 #include "options.h"
 
 namespace vgpu::spank::client {
 
 namespace {
 
-Config config;
+node::Config config;
 
 int refuse(const Error &error) {
   log_error("%s", error.text);
@@ -30,7 +30,7 @@ int on_value(int option, const char *value, int /*remote*/) {
 
 int init(spank_t handle, Arguments arguments) {
   if (spank_context() == S_CTX_ALLOCATOR) forget_enclosing_job();  // before Slurm looks for options in there
-  if (Error error = Config::parse(arguments.count, arguments.words, &config)) return refuse(error);
+  if (Error error = node::Config::parse(arguments.count, arguments.words, &config)) return refuse(error);
   set_log_level(config.log);
   return register_options(handle, on_value) ? 0 : -1;
 }

@@ -9,11 +9,11 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/file_lock.h"
+#include "base/scoped.h"
 #include "gres.h"
 #include "log.h"
 #include "node/probe.h"
-#include "region/file_lock.h"
-#include "region/scoped.h"
 
 namespace vgpu::spank {
 
@@ -23,10 +23,10 @@ constexpr unsigned kProbeDeadline_ms = 10'000;
 // Somebody else's probe, and then our own.
 constexpr unsigned kLockDeadline_ms = 2 * kProbeDeadline_ms;
 
-Error probe_and_write(const Config &config) {
-  Node node;
+Error probe_and_write(const node::Config &config) {
+  node::Node node;
   node.fail_open = config.fail_open;
-  const ProbeOptions options = {config.probe, config.nvml, config.hwloc_xml, kProbeDeadline_ms};
+  const node::ProbeOptions options = {config.probe, config.nvml, config.hwloc_xml, kProbeDeadline_ms};
   if (Error error = probe_devices(options, &node)) return error;
   GresFiles gpus;
   if (Error error = read_gres_conf(config, node_name(), &gpus)) return error;
@@ -34,7 +34,7 @@ Error probe_and_write(const Config &config) {
   return write_node(node_file(config), node);
 }
 
-Error lock_node(const Config &config, ScopedFd *fd, FileLock *lock) {
+Error lock_node(const node::Config &config, ScopedFd *fd, FileLock *lock) {
   const std::string path = config.region_dir + "/.node-lock";
   *fd = ScopedFd(open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!*fd) return system_error("vgpu: cannot open %s", path.c_str());
@@ -52,22 +52,22 @@ void close_all_files() {
 }
 
 // Prefers what somebody else has written while we waited for our turn.
-Error read_or_probe(const Config &config, Node *node) {
-  Error error = read_node(node_file(config), Trust::root, node);
+Error read_or_probe(const node::Config &config, node::Node *node) {
+  Error error = read_node(node_file(config), region::Trust::root, node);
   if (error.fault != Fault::not_found) return error;
   ScopedFd fd;
   FileLock lock;
   if ((error = lock_node(config, &fd, &lock))) return error;
-  error = read_node(node_file(config), Trust::root, node);
+  error = read_node(node_file(config), region::Trust::root, node);
   if (error.fault != Fault::not_found) return error;
   log_info("vgpu: there is no %s yet; asking NVML", node_file(config).c_str());
   if ((error = probe_and_write(config))) return error;
-  return read_node(node_file(config), Trust::root, node);
+  return read_node(node_file(config), region::Trust::root, node);
 }
 
 }  // namespace
 
-std::string node_file(const Config &config) { return config.region_dir + "/node"; }
+std::string node_file(const node::Config &config) { return config.region_dir + "/node"; }
 
 std::string node_name() {
   if (const char *name = std::getenv("SLURMD_NODENAME")) return name;
@@ -77,14 +77,14 @@ std::string node_name() {
   return name.substr(0, name.find('.'));
 }
 
-Error refresh_node(const Config &config) {
+Error refresh_node(const node::Config &config) {
   ScopedFd fd;
   FileLock lock;
   if (Error error = lock_node(config, &fd, &lock)) return error;
   return probe_and_write(config);
 }
 
-void refresh_node_in_background(const Config &config) {
+void refresh_node_in_background(const node::Config &config) {
   const pid_t child = fork();
   if (child < 0) return;
   if (child > 0) {
@@ -102,14 +102,15 @@ void refresh_node_in_background(const Config &config) {
   _exit(0);
 }
 
-Error find_devices(const Config &config, const std::vector<unsigned> &gres_indices, std::vector<NodeDevice> *devices) {
-  Node node;
+Error find_devices(const node::Config &config, const std::vector<unsigned> &gres_indices,
+                   std::vector<node::NodeDevice> *devices) {
+  node::Node node;
   if (Error error = read_or_probe(config, &node)) return error;
-  std::vector<NodeDevice> found;
+  std::vector<node::NodeDevice> found;
   for (const unsigned index : gres_indices) {
-    const auto device = std::find_if(node.devices.begin(), node.devices.end(), [index](const NodeDevice &candidate) {
-      return candidate.gres_index == static_cast<int>(index);
-    });
+    const auto device = std::find_if(
+        node.devices.begin(), node.devices.end(),
+        [index](const node::NodeDevice &candidate) { return candidate.gres_index == static_cast<int>(index); });
     if (device == node.devices.end()) {
       return make_error(
           Fault::not_found,

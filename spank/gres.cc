@@ -10,8 +10,8 @@
 #include <map>
 #include <memory>
 
+#include "node/text.h"
 #include "slurm.h"
-#include "text.h"
 
 namespace vgpu::spank {
 
@@ -41,21 +41,21 @@ std::string lower(std::string text) {
 
 std::map<std::string, std::string> keys_of(std::string_view line) {
   std::map<std::string, std::string> keys;
-  for (const std::string &word : split(line.substr(0, line.find('#')), " \t\r")) {
+  for (const std::string &word : node::split(line.substr(0, line.find('#')), " \t\r")) {
     const std::size_t equals = word.find('=');
     if (equals != word.npos) keys[lower(word.substr(0, equals))] = word.substr(equals + 1);
   }
   return keys;
 }
 
-std::vector<std::string> candidates(const Config &config) {
+std::vector<std::string> candidates(const node::Config &config) {
   if (!config.gres_conf.empty()) return {config.gres_conf};
-  return slurm_files("gres.conf");
+  return node::slurm_files("gres.conf");
 }
 
 Error parse_gres_conf(const std::string &text, const std::string &node_name, GresFiles *gpus) {
   GresFiles found;
-  for (const std::string &line : split(text, "\n")) {
+  for (const std::string &line : node::split(text, "\n")) {
     const std::map<std::string, std::string> keys = keys_of(line);
     const auto name = keys.find("name");
     if (name == keys.end() || strcasecmp(name->second.c_str(), "gpu") != 0) continue;
@@ -79,17 +79,17 @@ int minor_of(const std::string &file) {
   return static_cast<int>(minor(status.st_rdev));
 }
 
-bool is_device(const std::vector<std::string> &files, const NodeDevice &device) {
+bool is_device(const std::vector<std::string> &files, const node::NodeDevice &device) {
   if (std::find(files.begin(), files.end(), device.device_file) != files.end()) return true;
   return !device.is_mig() && files.size() == 1 && device.minor >= 0 && minor_of(files[0]) == device.minor;
 }
 
 }  // namespace
 
-Error read_gres_conf(const Config &config, const std::string &node_name, GresFiles *gpus) {
+Error read_gres_conf(const node::Config &config, const std::string &node_name, GresFiles *gpus) {
   for (const std::string &path : candidates(config)) {
     std::string text;
-    if (Error error = read_file(path, kMaxGresConf, &text)) {
+    if (Error error = node::read_file(path, kMaxGresConf, &text)) {
       if (error.fault == Fault::not_found && config.gres_conf.empty()) continue;
       return error;
     }
@@ -99,17 +99,17 @@ Error read_gres_conf(const Config &config, const std::string &node_name, GresFil
   return {};
 }
 
-void number_devices(const GresFiles &gpus, std::vector<NodeDevice> *devices) {
-  for (NodeDevice &device : *devices) device.gres_index = -1;
+void number_devices(const GresFiles &gpus, std::vector<node::NodeDevice> *devices) {
+  for (node::NodeDevice &device : *devices) device.gres_index = -1;
   if (gpus.empty()) {
-    std::stable_sort(devices->begin(), devices->end(), [](const NodeDevice &a, const NodeDevice &b) {
+    std::stable_sort(devices->begin(), devices->end(), [](const node::NodeDevice &a, const node::NodeDevice &b) {
       return std::strcmp(a.identity.pci_bus_id, b.identity.pci_bus_id) < 0;
     });
     for (std::size_t i = 0; i < devices->size(); ++i) (*devices)[i].gres_index = static_cast<int>(i);
     return;
   }
   for (std::size_t i = 0; i < gpus.size(); ++i) {
-    for (NodeDevice &device : *devices) {
+    for (node::NodeDevice &device : *devices) {
       if (device.gres_index < 0 && is_device(gpus[i], device)) {
         device.gres_index = static_cast<int>(i);
         break;

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "config.h"
+#include "base/error.h"
+#include "node/config.h"
 #include "node/node.h"
-#include "region/error.h"
 
 namespace vgpu::spank {
 
@@ -14,10 +14,10 @@ namespace vgpu::spank {
 using GresFiles = std::vector<std::vector<std::string>>;
 
 // Empty without an error: there is no gres.conf, or it leaves the GPUs to AutoDetect.
-Error read_gres_conf(const Config &config, const std::string &node_name, GresFiles *gpus);
+Error read_gres_conf(const node::Config &config, const std::string &node_name, GresFiles *gpus);
 
 // Sets gres_index: by device file and minor number; without `gpus` in the order of PCI, which is AutoDetect's.
 // Never by NVML's or CUDA's numbers, which are others.
-void number_devices(const GresFiles &gpus, std::vector<NodeDevice> *devices);
+void number_devices(const GresFiles &gpus, std::vector<node::NodeDevice> *devices);
 
 }  // namespace vgpu::spank

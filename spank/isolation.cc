@@ -8,10 +8,10 @@
 
 #include <cerrno>
 
+#include "base/scoped.h"
 #include "devices.h"
 #include "node/preload.h"
-#include "region/scoped.h"
-#include "text.h"
+#include "node/text.h"
 
 namespace vgpu::spank {
 
@@ -21,7 +21,7 @@ constexpr char kPreloadFile[] = "/etc/ld.so.preload";
 constexpr char kPublicDir[] = "/run/vgpu";  // where libvgpu looks, wherever the regions are
 constexpr std::size_t kMaxPreload = 1 << 16;
 
-std::string private_preload(const Config &config) { return config.region_dir + "/ld.so.preload"; }
+std::string private_preload(const node::Config &config) { return config.region_dir + "/ld.so.preload"; }
 
 std::string through(const ScopedFd &fd) { return "/proc/self/fd/" + std::to_string(fd.get()); }
 
@@ -47,7 +47,7 @@ Error bind_directory(const ScopedFd &source, const std::string &target) {
 }
 
 // A directory of the task's own lies over the node's: in it are its region, twice, and what the node has to say.
-Error show_own_region(const Config &config, const std::string &job) {
+Error show_own_region(const node::Config &config, const std::string &job) {
   const ScopedFd region = open_path(config.region_dir + "/" + job, O_DIRECTORY);
   if (!region) return system_error("vgpu: preload=ldso: cannot open the region of job %s", job.c_str());
   const ScopedFd node = open_path(node_file(config), 0);
@@ -73,24 +73,24 @@ Error show_own_region(const Config &config, const std::string &job) {
 
 }  // namespace
 
-Error prepare_isolation(const Config &config) {
+Error prepare_isolation(const node::Config &config) {
   // Something to bind over. An empty one changes nothing for anybody.
   const ScopedFd place(open(kPreloadFile, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644));
   if (!place) return system_error("vgpu: preload=ldso: %s must exist, and cannot be created", kPreloadFile);
   std::string present;
-  if (Error error = read_file(kPreloadFile, kMaxPreload, &present)) return error;
+  if (Error error = node::read_file(kPreloadFile, kMaxPreload, &present)) return error;
   for (char &c : present) {
     if (c == '\n' || c == '\t') c = ' ';
   }
-  const std::string wanted = with_library(present, config.library) + "\n";
+  const std::string wanted = node::with_library(present, config.library) + "\n";
   std::string current;
-  if (!read_file(private_preload(config), kMaxPreload, &current) && current == wanted) return {};
-  if (Error error = write_file(private_preload(config), wanted)) return error;
+  if (!node::read_file(private_preload(config), kMaxPreload, &current) && current == wanted) return {};
+  if (Error error = node::write_file(private_preload(config), wanted)) return error;
   if (mkdir(kPublicDir, 0755) != 0 && errno != EEXIST) return system_error("vgpu: cannot create %s", kPublicDir);
   return {};
 }
 
-Error isolate_task(const Config &config, std::uint32_t job_id) {
+Error isolate_task(const node::Config &config, std::uint32_t job_id) {
   if (unshare(CLONE_NEWNS) != 0) return system_error("vgpu: preload=ldso: no mount namespace");
   // What the node mounts later still arrives; what is mounted here stays here.
   if (mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0) {

@@ -4,14 +4,14 @@
 
 #include <string>
 
-#include "config.h"
-#include "region/error.h"
+#include "base/error.h"
+#include "node/config.h"
 
 namespace vgpu::spank {
 
 // As root, while a step starts: the file that will lie over /etc/ld.so.preload in its tasks.
-Error prepare_isolation(const Config &config);
+Error prepare_isolation(const node::Config &config);
 // As root, in the task itself, which must have one thread.
-Error isolate_task(const Config &config, std::uint32_t job_id);
+Error isolate_task(const node::Config &config, std::uint32_t job_id);
 
 }  // namespace vgpu::spank

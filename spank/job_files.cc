@@ -8,8 +8,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "node/text.h"
 #include "region/region.h"
-#include "text.h"
 
 namespace vgpu::spank {
 
@@ -19,7 +19,7 @@ constexpr std::size_t kMaxFile = 1 << 16;
 
 }  // namespace
 
-JobFiles::JobFiles(const Config &config, std::uint32_t job_id)
+JobFiles::JobFiles(const node::Config &config, std::uint32_t job_id)
     : parent_(config.region_dir),
       directory_(config.job_directory(job_id)),
       gpus_file_(config.region_dir + "/.gpus-" + std::to_string(job_id)) {}
@@ -27,12 +27,12 @@ JobFiles::JobFiles(const Config &config, std::uint32_t job_id)
 // As a region appears: whole, or not at all.
 Error JobFiles::place_alone(const char *name, const std::string &content) const {
   const std::string job = directory_.substr(parent_.size() + 1);
-  if (Error error = Region::remove(parent_.c_str(), job.c_str())) return error;
+  if (Error error = region::Region::remove(parent_.c_str(), job.c_str())) return error;
   std::string temporary = parent_ + "/.new-XXXXXX";
   if (mkdtemp(temporary.data()) == nullptr)
     return system_error("vgpu: cannot create a directory in %s", parent_.c_str());
   const std::string file = temporary + "/" + name;
-  Error error = write_file(file, content);
+  Error error = node::write_file(file, content);
   if (!error && (chmod(temporary.c_str(), 0755) != 0 ||
                  renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, directory_.c_str(), RENAME_NOREPLACE) != 0)) {
     error = system_error("vgpu: cannot put %s in place", directory_.c_str());
@@ -46,7 +46,9 @@ Error JobFiles::place_alone(const char *name, const std::string &content) const 
 
 Error JobFiles::write_error(const std::string &sentence) const { return place_alone("error", sentence); }
 
-bool JobFiles::read_error(std::string *sentence) const { return !read_file(directory_ + "/error", kMaxFile, sentence); }
+bool JobFiles::read_error(std::string *sentence) const {
+  return !node::read_file(directory_ + "/error", kMaxFile, sentence);
+}
 
 Error JobFiles::write_opt_out() const { return place_alone("opted-out", ""); }
 
@@ -56,14 +58,14 @@ Error JobFiles::write_request(const Words &words) const {
   std::string content;
   if (words.mem) content += "gpu-mem=" + *words.mem + "\n";
   if (words.sm) content += "gpu-sm=" + *words.sm + "\n";
-  return write_file(directory_ + "/request", content);
+  return node::write_file(directory_ + "/request", content);
 }
 
 Error JobFiles::read_request(Words *words) const {
   std::string content;
-  if (Error error = read_file(directory_ + "/request", kMaxFile, &content)) return error;
+  if (Error error = node::read_file(directory_ + "/request", kMaxFile, &content)) return error;
   Words read;
-  for (const std::string &line : split(content, "\n")) {
+  for (const std::string &line : node::split(content, "\n")) {
     if (line.rfind("gpu-mem=", 0) == 0) read.mem = line.substr(8);
     if (line.rfind("gpu-sm=", 0) == 0) read.sm = line.substr(7);
   }
@@ -74,13 +76,13 @@ Error JobFiles::read_request(Words *words) const {
 Error JobFiles::note_gpus(const std::vector<unsigned> &gpus) const {
   std::string content;
   for (const unsigned gpu : gpus) content += (content.empty() ? "" : ",") + std::to_string(gpu);
-  return write_file(gpus_file_, content);
+  return node::write_file(gpus_file_, content);
 }
 
 bool JobFiles::read_gpus(std::vector<unsigned> *gpus) const {
   std::string content;
-  if (read_file(gpus_file_, kMaxFile, &content)) return false;
-  return parse_index_list(content, kMaxDevices, gpus);
+  if (node::read_file(gpus_file_, kMaxFile, &content)) return false;
+  return node::parse_index_list(content, region::kMaxDevices, gpus);
 }
 
 Error JobFiles::forget_gpus() const {

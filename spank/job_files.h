@@ -5,15 +5,15 @@
 #include <string>
 #include <vector>
 
-#include "config.h"
+#include "base/error.h"
+#include "node/config.h"
 #include "options.h"
-#include "region/error.h"
 
 namespace vgpu::spank {
 
 class JobFiles {
  public:
-  JobFiles(const Config &config, std::uint32_t job_id);
+  JobFiles(const node::Config &config, std::uint32_t job_id);
 
   // In place of a region, and of whatever an earlier job of this id left.
   Error write_error(const std::string &sentence) const;

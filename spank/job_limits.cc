@@ -8,14 +8,14 @@ namespace {
 
 constexpr char kOption[] = "--gpu-mem";
 
-std::uint64_t share_of(const MemoryLimit &limit, std::uint64_t device_bytes, Error *error) {
+std::uint64_t share_of(const node::MemoryLimit &limit, std::uint64_t device_bytes, Error *error) {
   std::uint64_t bytes = 0;
-  *error = MemoryLimits({limit}).resolve("plugstack.conf", 0, device_bytes, &bytes);
+  *error = node::MemoryLimits({limit}).resolve("plugstack.conf", 0, device_bytes, &bytes);
   return bytes;
 }
 
 // What the site gives to those who do not ask; 0: nothing.
-Error unasked_memory(const Config &config, unsigned shards, std::size_t gpus, std::uint64_t device_bytes,
+Error unasked_memory(const node::Config &config, unsigned shards, std::size_t gpus, std::uint64_t device_bytes,
                      std::uint64_t *bytes) {
   Error error;
   *bytes = 0;
@@ -28,7 +28,7 @@ Error unasked_memory(const Config &config, unsigned shards, std::size_t gpus, st
   return error;
 }
 
-Error decide_memory(const Config &config, const Request &request, unsigned shards, const NodeDevice &device,
+Error decide_memory(const node::Config &config, const Request &request, unsigned shards, const node::NodeDevice &device,
                     unsigned index, std::size_t gpus, std::uint64_t *limit) {
   const std::uint64_t device_bytes = device.identity.memory_bytes;
   std::uint64_t most = device_bytes;
@@ -47,11 +47,11 @@ Error decide_memory(const Config &config, const Request &request, unsigned shard
   if (Error error = request.mem.resolve(kOption, index, device_bytes, &bytes)) return error;
   if (bytes > device_bytes) {
     return make_error(Fault::invalid, "vgpu: --gpu-mem: %s is more than GPU %d of this node has, %s; ask for less",
-                      format_bytes(bytes).c_str(), device.gres_index, format_bytes(device_bytes).c_str());
+                      node::format_bytes(bytes).c_str(), device.gres_index, node::format_bytes(device_bytes).c_str());
   }
   if (bytes > most) {
     return make_error(Fault::invalid, "vgpu: --gpu-mem: %s is more than the %s that this site allows; ask for less",
-                      format_bytes(bytes).c_str(), format_bytes(most).c_str());
+                      node::format_bytes(bytes).c_str(), node::format_bytes(most).c_str());
   }
   *limit = bytes;
   return {};
@@ -59,20 +59,20 @@ Error decide_memory(const Config &config, const Request &request, unsigned shard
 
 }  // namespace
 
-bool wants_limits(const Config &config, const Request &request, unsigned shards) {
+bool wants_limits(const node::Config &config, const Request &request, unsigned shards) {
   return !request.mem.empty() || request.sm || config.default_mem || config.default_sm ||
          (config.shard_mem > 0 && shards > 0);
 }
 
-Error decide_limits(const Config &config, const Request &request, unsigned shards,
-                    const std::vector<NodeDevice> &devices, std::vector<DeviceSpec> *limits) {
+Error decide_limits(const node::Config &config, const Request &request, unsigned shards,
+                    const std::vector<node::NodeDevice> &devices, std::vector<region::DeviceSpec> *limits) {
   const auto gpus = static_cast<unsigned>(devices.size());
   if (!request.mem.empty()) {
     if (Error error = request.mem.check_gpus(kOption, gpus)) return error;
   }
-  std::vector<DeviceSpec> decided;
+  std::vector<region::DeviceSpec> decided;
   for (unsigned index = 0; index < gpus; ++index) {
-    DeviceSpec spec;
+    region::DeviceSpec spec;
     spec.identity = devices[index].identity;
     if (Error error = decide_memory(config, request, shards, devices[index], index, gpus, &spec.memory_limit)) {
       return error;
@@ -84,7 +84,7 @@ Error decide_limits(const Config &config, const Request &request, unsigned shard
   return {};
 }
 
-Error check_step(const Request &step, const std::optional<Request> &original, const Promise &job) {
+Error check_step(const Request &step, const std::optional<Request> &original, const node::Promise &job) {
   if (step.opt_out) {
     return make_error(
         Fault::invalid,
@@ -94,7 +94,7 @@ Error check_step(const Request &step, const std::optional<Request> &original, co
     const auto gpus = static_cast<unsigned>(job.devices.size());
     if (Error error = step.mem.check_gpus(kOption, gpus)) return error;
     for (unsigned index = 0; index < gpus; ++index) {
-      const DeviceSpec &device = job.devices[index];
+      const region::DeviceSpec &device = job.devices[index];
       std::uint64_t asked = 0;
       std::uint64_t held = device.memory_limit;
       if (Error error = step.mem.resolve(kOption, index, device.identity.memory_bytes, &asked)) return error;
@@ -106,11 +106,11 @@ Error check_step(const Request &step, const std::optional<Request> &original, co
           Fault::invalid,
           "vgpu: --gpu-mem: this step asks for %s, less than the %s of its job; limits hold for the whole "
           "job: give the lower one when you submit it",
-          format_bytes(asked).c_str(), format_bytes(held).c_str());
+          node::format_bytes(asked).c_str(), node::format_bytes(held).c_str());
     }
   }
   if (step.sm) {
-    for (const DeviceSpec &device : job.devices) {
+    for (const region::DeviceSpec &device : job.devices) {
       const std::uint32_t held = original && original->sm ? *original->sm : device.sm_percent;
       if (*step.sm >= held) continue;
       return make_error(

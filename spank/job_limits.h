@@ -4,24 +4,24 @@
 #include <optional>
 #include <vector>
 
-#include "config.h"
+#include "base/error.h"
+#include "node/config.h"
 #include "node/node.h"
-#include "node/promises.h"
+#include "node/region_limits.h"
 #include "options.h"
-#include "region/error.h"
 #include "region/region.h"
 
 namespace vgpu::spank {
 
 // Whether the job gets a region: it asked for a limit, or the site has one for it.
-bool wants_limits(const Config &config, const Request &request, unsigned shards);
+bool wants_limits(const node::Config &config, const Request &request, unsigned shards);
 
 // One per device, in order. Fault::invalid: the request cannot be met here, whatever other jobs hold.
-Error decide_limits(const Config &config, const Request &request, unsigned shards,
-                    const std::vector<NodeDevice> &devices, std::vector<DeviceSpec> *limits);
+Error decide_limits(const node::Config &config, const Request &request, unsigned shards,
+                    const std::vector<node::NodeDevice> &devices, std::vector<region::DeviceSpec> *limits);
 
 // A step may repeat its job's limits or ask for more, which changes nothing; asking for less is refused, so that nobody
 // believes in a limit that does not hold. `original` is what the job asked for, in case its limits were changed since.
-Error check_step(const Request &step, const std::optional<Request> &original, const Promise &job);
+Error check_step(const Request &step, const std::optional<Request> &original, const node::Promise &job);
 
 }  // namespace vgpu::spank

@@ -14,7 +14,7 @@
 #include "log.h"
 #include "mps.h"
 #include "node/admission.h"
-#include "node/promises.h"
+#include "node/region_limits.h"
 
 namespace vgpu::spank {
 
@@ -25,7 +25,7 @@ Outcome failure(const Error &error) {
 }
 
 // A preload that ld.so cannot load is skipped with a line on stderr, and the task would run without limits.
-Error check_library(const Config &config) {
+Error check_library(const node::Config &config) {
   struct stat status;
   if (stat(config.library.c_str(), &status) != 0) {
     return make_error(Fault::not_found, "vgpu: the library %s: %s; install it, or set library= in plugstack.conf",
@@ -43,18 +43,18 @@ Error check_library(const Config &config) {
 struct Plan {
   bool wanted = false;
   bool launch_hooks = false;
-  std::vector<DeviceSpec> devices;
+  std::vector<region::DeviceSpec> devices;
 };
 
 // Whether the library holds the job to its SM limit, now or, with sm=live, when it gets one.
-bool hooks_launches(const Config &config, const std::vector<DeviceSpec> &devices) {
-  if (config.sm == SmBy::live) return true;
-  const bool limited =
-      std::any_of(devices.begin(), devices.end(), [](const DeviceSpec &device) { return device.sm_percent < 100; });
-  return limited && config.sm != SmBy::mps && !(config.sm == SmBy::automatic && site_runs_mps());
+bool hooks_launches(const node::Config &config, const std::vector<region::DeviceSpec> &devices) {
+  if (config.sm == node::SmBy::live) return true;
+  const bool limited = std::any_of(devices.begin(), devices.end(),
+                                   [](const region::DeviceSpec &device) { return device.sm_percent < 100; });
+  return limited && config.sm != node::SmBy::mps && !(config.sm == node::SmBy::automatic && site_runs_mps());
 }
 
-Error make_plan(const Config &config, const Request &request, const std::vector<unsigned> &gpus, unsigned shards,
+Error make_plan(const node::Config &config, const Request &request, const std::vector<unsigned> &gpus, unsigned shards,
                 Plan *plan) {
   const bool asked = !request.mem.empty() || request.sm;
   if (gpus.empty()) {
@@ -68,7 +68,7 @@ Error make_plan(const Config &config, const Request &request, const std::vector<
     if (!config.require_limits) return {};
     return make_error(Fault::invalid, "vgpu: this site wants a limit for every job with a GPU; add --gpu-mem=SIZE");
   }
-  std::vector<NodeDevice> devices;
+  std::vector<node::NodeDevice> devices;
   if (Error error = find_devices(config, gpus, &devices)) return error;
   // What is wrong with the request comes first: failing open is no way around it.
   if (Error error = decide_limits(config, request, shards, devices, &plan->devices)) return error;
@@ -79,20 +79,20 @@ Error make_plan(const Config &config, const Request &request, const std::vector<
 }
 
 // Under the admission lock.
-Error create(const Config &config, const Job &job, const Words &words, const Plan &plan) {
+Error create(const node::Config &config, const Job &job, const Words &words, const Plan &plan) {
   const std::string name = std::to_string(job.id);
-  if (Error error = admit(config.region_dir, config.overcommit_percent, name, plan.devices)) return error;
-  RegionSpec spec;
+  if (Error error = node::admit(config.region_dir, config.overcommit_percent, name, plan.devices)) return error;
+  region::RegionSpec spec;
   spec.job_id = job.id;
   spec.uid = job.uid;
   spec.launch_hooks = plan.launch_hooks;
   spec.ndev = static_cast<unsigned>(plan.devices.size());
   spec.devices = plan.devices.data();
-  if (Error error = Region::create(config.region_dir.c_str(), name.c_str(), spec)) return error;
+  if (Error error = region::Region::create(config.region_dir.c_str(), name.c_str(), spec)) return error;
   if (Error error = JobFiles(config, job.id).write_request(words)) {
     log_error("%s", error.text);  // only the comparison with steps after a live change needs it
   }
-  for (const DeviceSpec &device : plan.devices) {
+  for (const region::DeviceSpec &device : plan.devices) {
     log_info("vgpu: job %u: GPU %s: %llu bytes, %u percent of the SMs", job.id, device.identity.uuid,
              static_cast<unsigned long long>(device.memory_limit), device.sm_percent);
   }
@@ -101,21 +101,24 @@ Error create(const Config &config, const Job &job, const Words &words, const Pla
 
 // A prolog can come twice for the same job, when slurmd lost its memory while steps run. Their region stays.
 // Without a plan of our own (a step will make it) it is theirs if it is the user's.
-bool is_in_use(const Config &config, const Job &job, const Plan &plan) {
-  Snapshot snapshot;
-  if (Snapshot::read(config.job_directory(job.id).c_str(), Trust::root, Detail::liveness, &snapshot)) return false;
+bool is_in_use(const node::Config &config, const Job &job, const Plan &plan) {
+  region::Snapshot snapshot;
+  if (region::Snapshot::read(config.job_directory(job.id).c_str(), region::Trust::root, region::Detail::liveness,
+                             &snapshot))
+    return false;
   if (snapshot.job().uid != job.uid) return false;
   if (plan.wanted && snapshot.ndev() != plan.devices.size()) return false;
   for (unsigned dev = 0; plan.wanted && dev < snapshot.ndev(); ++dev) {
     if (std::strcmp(snapshot.device(dev).identity.uuid, plan.devices[dev].identity.uuid) != 0) return false;
   }
   for (unsigned i = 0; i < snapshot.ranks(); ++i) {
-    if (snapshot.rank(i).verdict == Verdict::alive) return true;
+    if (snapshot.rank(i).verdict == region::Verdict::alive) return true;
   }
   return false;
 }
 
-Outcome decide_in_prolog(const Config &config, const Job &job, const Words &words, const std::vector<unsigned> &gpus) {
+Outcome decide_in_prolog(const node::Config &config, const Job &job, const Words &words,
+                         const std::vector<unsigned> &gpus) {
   Request request;
   if (Error error = understand(words, &request)) return failure(error);
   if (Error error = check_against_site(request, config, job.uid)) return failure(error);
@@ -126,26 +129,28 @@ Outcome decide_in_prolog(const Config &config, const Job &job, const Words &word
   if (!left_to_step) {
     if (Error error = make_plan(config, request, gpus, 0, &plan)) return failure(error);
   }
-  AdmissionLock lock;
-  if (Error error = AdmissionLock::acquire(config.region_dir, &lock)) return failure(error);
+  node::AdmissionLock lock;
+  if (Error error = node::AdmissionLock::acquire(config.region_dir, &lock)) return failure(error);
   if ((plan.wanted || left_to_step) && is_in_use(config, job, plan)) {
     log_info("vgpu: job %u: its region is in use and stays", job.id);
     return {Standing::limited, ""};
   }
   // Whatever has this name is of an earlier job.
-  if (Error error = Region::remove(config.region_dir.c_str(), std::to_string(job.id).c_str())) return failure(error);
+  if (Error error = region::Region::remove(config.region_dir.c_str(), std::to_string(job.id).c_str()))
+    return failure(error);
   if (!plan.wanted) return {Standing::unlimited, ""};
   if (Error error = create(config, job, words, plan)) return failure(error);
   return {Standing::limited, ""};
 }
 
-Error check_step_devices(const Config &config, const std::vector<unsigned> &gpus, const Promise &promise) {
-  std::vector<NodeDevice> devices;
+Error check_step_devices(const node::Config &config, const std::vector<unsigned> &gpus, const node::Promise &promise) {
+  std::vector<node::NodeDevice> devices;
   if (Error error = find_devices(config, gpus, &devices)) return error;
-  for (const NodeDevice &device : devices) {
-    const bool listed = std::any_of(promise.devices.begin(), promise.devices.end(), [&device](const DeviceSpec &spec) {
-      return std::strcmp(spec.identity.uuid, device.identity.uuid) == 0;
-    });
+  for (const node::NodeDevice &device : devices) {
+    const bool listed =
+        std::any_of(promise.devices.begin(), promise.devices.end(), [&device](const region::DeviceSpec &spec) {
+          return std::strcmp(spec.identity.uuid, device.identity.uuid) == 0;
+        });
     if (listed) continue;
     return make_error(
         Fault::invalid,
@@ -156,7 +161,7 @@ Error check_step_devices(const Config &config, const std::vector<unsigned> &gpus
   return {};
 }
 
-Outcome join(const Config &config, const Job &job, const StepDemand &demand, const Promise &promise) {
+Outcome join(const node::Config &config, const Job &job, const StepDemand &demand, const node::Promise &promise) {
   Words original_words;
   const bool known = !JobFiles(config, job.id).read_request(&original_words);
   if (!(known && demand.words == original_words) && !demand.heterogeneous && demand.words.any()) {
@@ -174,10 +179,10 @@ Outcome join(const Config &config, const Job &job, const StepDemand &demand, con
 }
 
 // Sets `outcome` when there is something of this job already.
-bool find(const Config &config, const Job &job, const StepDemand &demand, Outcome *outcome) {
+bool find(const node::Config &config, const Job &job, const StepDemand &demand, Outcome *outcome) {
   const JobFiles files(config, job.id);
-  Promise promise;
-  const Error error = read_promise(config.region_dir, std::to_string(job.id), Trust::root, &promise);
+  node::Promise promise;
+  const Error error = read_promise(config.region_dir, std::to_string(job.id), region::Trust::root, &promise);
   if (!error && promise.job.uid == job.uid) {
     *outcome = join(config, job, demand, promise);
     return true;
@@ -201,7 +206,8 @@ bool find(const Config &config, const Job &job, const StepDemand &demand, Outcom
 
 }  // namespace
 
-Outcome prepare_in_prolog(const Config &config, const Job &job, const Words &words, const std::vector<unsigned> &gpus) {
+Outcome prepare_in_prolog(const node::Config &config, const Job &job, const Words &words,
+                          const std::vector<unsigned> &gpus) {
   if (Error error = make_region_dir(config)) return failure(error);
   const JobFiles files(config, job.id);
   if (Error error = files.note_gpus(gpus)) log_error("%s", error.text);
@@ -216,7 +222,7 @@ Outcome prepare_in_prolog(const Config &config, const Job &job, const Words &wor
   return outcome;
 }
 
-Outcome prepare_in_step(const Config &config, const Job &job, const StepDemand &told) {
+Outcome prepare_in_step(const node::Config &config, const Job &job, const StepDemand &told) {
   StepDemand demand = told;
   std::vector<unsigned> gpus = told.gpus;
   if (JobFiles(config, job.id).read_gpus(&gpus)) {
@@ -237,10 +243,11 @@ Outcome prepare_in_step(const Config &config, const Job &job, const StepDemand &
   if (!plan.wanted) return {};
 
   if (Error error = make_region_dir(config)) return failure(error);
-  AdmissionLock lock;
-  if (Error error = AdmissionLock::acquire(config.region_dir, &lock)) return failure(error);
+  node::AdmissionLock lock;
+  if (Error error = node::AdmissionLock::acquire(config.region_dir, &lock)) return failure(error);
   if (find(config, job, demand, &outcome)) return outcome;  // another step was first
-  if (Error error = Region::remove(config.region_dir.c_str(), std::to_string(job.id).c_str())) return failure(error);
+  if (Error error = region::Region::remove(config.region_dir.c_str(), std::to_string(job.id).c_str()))
+    return failure(error);
   if (Error error = create(config, job, demand.words, plan)) return failure(error);
   return {Standing::limited, ""};
 }

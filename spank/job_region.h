@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "config.h"
+#include "base/error.h"
+#include "node/config.h"
 #include "options.h"
-#include "region/error.h"
 
 namespace vgpu::spank {
 
@@ -36,7 +36,8 @@ struct Outcome {
 };
 
 // Before the first step. What it decides holds for the whole job.
-Outcome prepare_in_prolog(const Config &config, const Job &job, const Words &words, const std::vector<unsigned> &gpus);
+Outcome prepare_in_prolog(const node::Config &config, const Job &job, const Words &words,
+                          const std::vector<unsigned> &gpus);
 
 struct StepDemand {
   Words words;
@@ -46,13 +47,13 @@ struct StepDemand {
 };
 
 // When a step starts: finds what the prolog made, or makes what no prolog made.
-Outcome prepare_in_step(const Config &config, const Job &job, const StepDemand &demand);
+Outcome prepare_in_step(const node::Config &config, const Job &job, const StepDemand &demand);
 
 // After the job. Whoever still runs keeps its mapping and harms nobody.
-Error forget_job(const Config &config, std::uint32_t job_id);
+Error forget_job(const node::Config &config, std::uint32_t job_id);
 
 // The directory for everything, on a small file system of its own; and nothing left in it by creators that were killed.
-Error make_region_dir(const Config &config);
-Error clean_region_dir(const Config &config);
+Error make_region_dir(const node::Config &config);
+Error clean_region_dir(const node::Config &config);
 
 }  // namespace vgpu::spank

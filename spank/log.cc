@@ -9,7 +9,7 @@ namespace vgpu::spank {
 
 namespace {
 
-LogLevel log_level = LogLevel::info;
+node::LogLevel log_level = node::LogLevel::info;
 
 using Sink = void (*)(const char *format, ...);
 
@@ -21,7 +21,7 @@ void say(Sink sink, const char *format, std::va_list arguments) {
 
 }  // namespace
 
-void set_log_level(LogLevel level) { log_level = level; }
+void set_log_level(node::LogLevel level) { log_level = level; }
 
 void log_error(const char *format, ...) {
   std::va_list arguments;
@@ -31,7 +31,7 @@ void log_error(const char *format, ...) {
 }
 
 void log_info(const char *format, ...) {
-  if (log_level < LogLevel::info) return;
+  if (log_level < node::LogLevel::info) return;
   std::va_list arguments;
   va_start(arguments, format);
   say(slurm_info, format, arguments);
@@ -39,7 +39,7 @@ void log_info(const char *format, ...) {
 }
 
 void log_debug(const char *format, ...) {
-  if (log_level < LogLevel::debug) return;
+  if (log_level < node::LogLevel::debug) return;
   std::va_list arguments;
   va_start(arguments, format);
   say(slurm_info, format, arguments);

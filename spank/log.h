@@ -1,11 +1,11 @@
 // What the plugin says, and to whom: slurmd's log, or (from a step) also the user's terminal.
 #pragma once
 
-#include "config.h"
+#include "node/config.h"
 
 namespace vgpu::spank {
 
-void set_log_level(LogLevel level);
+void set_log_level(node::LogLevel level);
 
 // The sentences begin with "vgpu: ". log_error() from a step reaches the user.
 __attribute__((format(printf, 1, 2))) void log_error(const char *format, ...);

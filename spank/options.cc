@@ -52,14 +52,14 @@ Error understand(const Words &words, Request *request) {
   }
   if (words.sm) {
     std::uint32_t percent = 0;
-    if (Error error = parse_sm(kSmOption, *words.sm, &percent)) return error;
+    if (Error error = node::parse_sm(kSmOption, *words.sm, &percent)) return error;
     understood.sm = percent;
   }
   *request = std::move(understood);
   return {};
 }
 
-Error check_against_site(const Request &request, const Config &config, uid_t uid) {
+Error check_against_site(const Request &request, const node::Config &config, uid_t uid) {
   if (request.opt_out) {
     if (request.sm) {
       return make_error(Fault::invalid, "vgpu: --gpu-mem=none: it cannot be combined with --gpu-sm; drop one of them");
@@ -70,7 +70,7 @@ Error check_against_site(const Request &request, const Config &config, uid_t uid
     }
   }
   if (config.max_mem && !config.max_mem->is_share()) {
-    for (const MemoryLimit &limit : request.mem.values()) {
+    for (const node::MemoryLimit &limit : request.mem.values()) {
       if (limit.is_share() || limit.bytes <= config.max_mem->bytes) continue;
       return make_error(Fault::invalid, "vgpu: --gpu-mem: %s is more than the %s that this site allows; ask for less",
                         format_memory(limit).c_str(), format_memory(*config.max_mem).c_str());

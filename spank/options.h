@@ -5,9 +5,9 @@
 #include <optional>
 #include <string>
 
-#include "config.h"
+#include "base/error.h"
+#include "node/config.h"
 #include "node/values.h"
-#include "region/error.h"
 #include "slurm.h"
 
 namespace vgpu::spank {
@@ -23,15 +23,15 @@ struct Words {
 
 // The same, understood.
 struct Request {
-  bool opt_out = false;  // --gpu-mem=none
-  MemoryLimits mem;      // empty: not asked for
+  bool opt_out = false;    // --gpu-mem=none
+  node::MemoryLimits mem;  // empty: not asked for
   std::optional<std::uint32_t> sm;
 };
 
 // Also where Slurm has parsed them before: a forged environment skips that.
 Error understand(const Words &words, Request *request);
 // What can be refused without knowing a GPU.
-Error check_against_site(const Request &request, const Config &config, uid_t uid);
+Error check_against_site(const Request &request, const node::Config &config, uid_t uid);
 
 // From slurm_spank_init() only. `on_value` gets each option that Slurm finds, in the client and in the step daemon.
 using OnValue = int (*)(int option, const char *value, int remote);

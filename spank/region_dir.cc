@@ -24,7 +24,7 @@ bool is_mount_point(const std::string &path) {
 }
 
 bool is_empty(const std::string &path) {
-  const ScopedDirectory directory(opendir(path.c_str()));
+  const node::ScopedDirectory directory(opendir(path.c_str()));
   if (!directory) return false;
   while (const dirent *entry = readdir(directory.get())) {
     if (std::strcmp(entry->d_name, ".") != 0 && std::strcmp(entry->d_name, "..") != 0) return false;
@@ -33,7 +33,7 @@ bool is_empty(const std::string &path) {
 }
 
 // Users own files in there and can let them grow: they must fill nothing but this. Never over regions that are there.
-void mount_own_filesystem(const Config &config) {
+void mount_own_filesystem(const node::Config &config) {
   if (config.region_size == 0 || is_mount_point(config.region_dir) || !is_empty(config.region_dir)) return;
   const std::string options = "mode=0755,nr_inodes=65536,size=" + std::to_string(config.region_size);
   if (mount("vgpu", config.region_dir.c_str(), "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options.c_str()) != 0) {
@@ -44,7 +44,7 @@ void mount_own_filesystem(const Config &config) {
 
 }  // namespace
 
-Error make_region_dir(const Config &config) {
+Error make_region_dir(const node::Config &config) {
   const char *path = config.region_dir.c_str();
   if (mkdir(path, 0755) != 0) {
     if (errno == EEXIST) return {};
@@ -57,22 +57,22 @@ Error make_region_dir(const Config &config) {
 }
 
 // Creators work under the admission lock: what they had not put in place when we hold it, they never will.
-Error clean_region_dir(const Config &config) {
+Error clean_region_dir(const node::Config &config) {
   mount_own_filesystem(config);
-  AdmissionLock lock;
-  if (Error error = AdmissionLock::acquire(config.region_dir, &lock)) return error;
-  const ScopedDirectory directory(opendir(config.region_dir.c_str()));
+  node::AdmissionLock lock;
+  if (Error error = node::AdmissionLock::acquire(config.region_dir, &lock)) return error;
+  const node::ScopedDirectory directory(opendir(config.region_dir.c_str()));
   if (!directory) return system_error("vgpu: cannot read %s", config.region_dir.c_str());
   while (const dirent *entry = readdir(directory.get())) {
-    if (is_leftover(entry->d_name)) remove_leftover(dirfd(directory.get()), entry->d_name);
+    if (node::is_leftover(entry->d_name)) node::remove_leftover(dirfd(directory.get()), entry->d_name);
   }
   return {};
 }
 
-Error forget_job(const Config &config, std::uint32_t job_id) {
+Error forget_job(const node::Config &config, std::uint32_t job_id) {
   if (access(config.region_dir.c_str(), F_OK) != 0) return {};
   const Error error = JobFiles(config, job_id).forget_gpus();
-  if (Error trouble = Region::remove(config.region_dir.c_str(), std::to_string(job_id).c_str())) return trouble;
+  if (Error trouble = region::Region::remove(config.region_dir.c_str(), std::to_string(job_id).c_str())) return trouble;
   return error;
 }
 

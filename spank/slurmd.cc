@@ -1,15 +1,15 @@
 // slurmd: the region directory is made, and the GPUs are looked up once.
-#include "config.h"
 #include "contexts.h"
 #include "devices.h"
 #include "job_region.h"
 #include "log.h"
+#include "node/config.h"
 
 namespace vgpu::spank::slurmd {
 
 int init(Arguments arguments) {
-  Config config;
-  if (Error error = Config::parse(arguments.count, arguments.words, &config)) {
+  node::Config config;
+  if (Error error = node::Config::parse(arguments.count, arguments.words, &config)) {
     log_error("%s", error.text);
     return -1;
   }

@@ -6,17 +6,17 @@
 #include <ctime>
 
 #include "audit.h"
-#include "config.h"
 #include "contexts.h"
 #include "devices.h"
 #include "isolation.h"
 #include "job_region.h"
 #include "log.h"
+#include "node/config.h"
 #include "node/preload.h"
 #include "node/summary.h"
+#include "node/text.h"
 #include "options.h"
 #include "region/region.h"
-#include "text.h"
 
 namespace vgpu::spank::stepd {
 
@@ -26,7 +26,7 @@ constexpr char kMpsShare[] = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
 
 // Filled while the step starts; the tasks inherit it by fork.
 struct Step {
-  Config config;
+  node::Config config;
   Words words;
   Job job;
   Outcome outcome;
@@ -70,9 +70,10 @@ StepDemand demand_of(spank_t handle) {
   demand.heterogeneous = !job_variable(handle, "SLURM_HET_SIZE").empty();
   // The batch step is told the job's; what else it finds may be of the job that it was submitted from.
   const bool batch = step_id(handle) == SLURM_BATCH_SCRIPT;
-  parse_index_list(job_variable(handle, batch ? "SLURM_JOB_GPUS" : "SLURM_STEP_GPUS"), kMaxDevices, &demand.gpus);
+  node::parse_index_list(job_variable(handle, batch ? "SLURM_JOB_GPUS" : "SLURM_STEP_GPUS"), region::kMaxDevices,
+                         &demand.gpus);
   std::vector<unsigned> shards;
-  if (parse_index_list(job_variable(handle, "SLURM_SHARDS_ON_NODE"), 1, &shards) && !shards.empty()) {
+  if (node::parse_index_list(job_variable(handle, "SLURM_SHARDS_ON_NODE"), 1, &shards) && !shards.empty()) {
     demand.shards = shards[0];
   }
   return demand;
@@ -87,7 +88,7 @@ void prepare(spank_t handle) {
   }
   spank_get_item(handle, S_JOB_LOCAL_TASK_COUNT, &self.tasks);
   self.outcome = prepare_in_step(self.config, self.job, demand_of(handle));
-  if (self.outcome.standing == Standing::limited && self.config.preload == PreloadBy::ldso) {
+  if (self.outcome.standing == Standing::limited && self.config.preload == node::PreloadBy::ldso) {
     if (Error error = prepare_isolation(self.config)) keep_failure(error.text);
   }
 }
@@ -107,7 +108,7 @@ int refuse(spank_t handle, const char *sentence) {
 int remove_library(spank_t handle) {
   const std::string library = step().config.library;
   const std::string present = job_variable(handle, "LD_PRELOAD");
-  const std::string rest = without_library(present, library);
+  const std::string rest = node::without_library(present, library);
   if (rest.empty() && !present.empty()) {
     spank_unsetenv(handle, "LD_PRELOAD");
   } else if (!present.empty()) {
@@ -121,10 +122,10 @@ int remove_library(spank_t handle) {
 // hold it, because the region was made without launch hooks, MPS does.
 int tell_mps(spank_t handle) {
   const Step &self = step();
-  if (self.config.sm == SmBy::option || self.config.sm == SmBy::live) return 0;
-  Snapshot region;
-  if (Error error =
-          Snapshot::read(self.config.job_directory(self.job.id).c_str(), Trust::root, Detail::memory, &region)) {
+  if (self.config.sm == node::SmBy::option || self.config.sm == node::SmBy::live) return 0;
+  region::Snapshot region;
+  if (Error error = region::Snapshot::read(self.config.job_directory(self.job.id).c_str(), region::Trust::root,
+                                           region::Detail::memory, &region)) {
     return refuse(handle, error.text);
   }
   std::uint32_t percent = 100;  // MPS knows one share for all of a process's GPUs
@@ -137,14 +138,14 @@ int tell_mps(spank_t handle) {
 
 int add_library(spank_t handle) {
   const Step &self = step();
-  const std::string preload = with_library(job_variable(handle, "LD_PRELOAD"), self.config.library);
+  const std::string preload = node::with_library(job_variable(handle, "LD_PRELOAD"), self.config.library);
   const std::string region = self.config.job_directory(self.job.id);
   if (spank_setenv(handle, "LD_PRELOAD", preload.c_str(), 1) != ESPANK_SUCCESS ||
       spank_setenv(handle, "VGPU_REGION", region.c_str(), 1) != ESPANK_SUCCESS) {
     return refuse(handle, "vgpu: the environment of the task cannot be set");
   }
   if (tell_mps(handle) != 0) return -1;
-  if (self.config.preload == PreloadBy::ldso) {
+  if (self.config.preload == node::PreloadBy::ldso) {
     if (Error error = isolate_task(self.config, self.job.id)) return refuse(handle, error.text);
   }
   return 0;
@@ -152,14 +153,14 @@ int add_library(spank_t handle) {
 
 void summarize() {
   const Step &self = step();
-  Snapshot region;
-  if (Error error =
-          Snapshot::read(self.config.job_directory(self.job.id).c_str(), Trust::root, Detail::memory, &region)) {
+  region::Snapshot region;
+  if (Error error = region::Snapshot::read(self.config.job_directory(self.job.id).c_str(), region::Trust::root,
+                                           region::Detail::memory, &region)) {
     log_info("%s", error.text);
     return;
   }
   const std::string whose = "job " + std::to_string(self.job.id) + " on " + node_name();
-  for (const std::string &line : summary_lines(region, whose, self.config.summary == Summary::always)) {
+  for (const std::string &line : node::summary_lines(region, whose, self.config.summary == node::Summary::always)) {
     tell_user("%s", line.c_str());
   }
 }
@@ -170,7 +171,7 @@ void keep_failure(const char *sentence) { step().outcome = {Standing::broken, se
 
 void init(spank_t handle, Arguments arguments) {
   Step &self = step();
-  if (Error error = Config::parse(arguments.count, arguments.words, &self.config)) keep_failure(error.text);
+  if (Error error = node::Config::parse(arguments.count, arguments.words, &self.config)) keep_failure(error.text);
   set_log_level(self.config.log);
   if (!register_options(handle, on_value)) keep_failure("vgpu: Slurm does not take the options of this plugin");
 }
@@ -207,7 +208,7 @@ void task_exit(spank_t /*handle*/) {
   const std::int64_t now = std::time(nullptr);
   if (self.can_audit && (last || now != self.audited)) self.can_audit = audit_job(self.config, self.job);
   self.audited = now;
-  if (last && self.config.summary != Summary::never) summarize();
+  if (last && self.config.summary != node::Summary::never) summarize();
 }
 
 }  // namespace vgpu::spank::stepd

@@ -1,9 +1,12 @@
 // Arrays and mipmapped arrays. No call says what one takes, so they are charged for what they hold, row by row.
 #include <algorithm>
 
-#include "charge.h"
+#include "runtime/charge.h"
 
 using namespace vgpu;
+using namespace vgpu::driver;
+using namespace vgpu::region;
+using namespace vgpu::runtime;
 
 namespace {
 

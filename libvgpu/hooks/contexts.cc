@@ -1,8 +1,11 @@
 // Contexts: what they take, and what goes down with them.
-#include "charge.h"
+#include "runtime/charge.h"
 #include "runtime/host_pid.h"
 
 using namespace vgpu;
+using namespace vgpu::driver;
+using namespace vgpu::region;
+using namespace vgpu::runtime;
 
 namespace {
 

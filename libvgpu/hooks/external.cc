@@ -1,8 +1,11 @@
 // Memory of other interfaces. What this process took there is in its figure and measured soon; what another process of the
 // job made is charged to that one.
-#include "charge.h"
+#include "runtime/charge.h"
 
 using namespace vgpu;
+using namespace vgpu::driver;
+using namespace vgpu::region;
+using namespace vgpu::runtime;
 
 extern "C" {
 

@@ -1,10 +1,13 @@
 // Graphs: what their nodes allocate is taken at launch, and shared by all graphs of a device.
 #include "runtime/graphs.h"
-#include "charge.h"
-#include "metered.h"
-#include "runtime/stock.h"
+#include "runtime/charge.h"
+#include "runtime/pool_memory.h"
+#include "sm/metered.h"
 
 using namespace vgpu;
+using namespace vgpu::driver;
+using namespace vgpu::region;
+using namespace vgpu::runtime;
 
 namespace {
 
@@ -113,12 +116,13 @@ CUresult cuGraphExecDestroy(CUgraphExec exec) {
 }
 
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
-  return metered({exec, 1, 0}, stream, [&] { return launch(exec, [&] { return REAL(cuGraphLaunch)(exec, stream); }); });
+  return sm::metered({exec, 1, 0}, stream,
+                     [&] { return launch(exec, [&] { return REAL(cuGraphLaunch)(exec, stream); }); });
 }
 
 CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
-  return metered({exec, 1, 0}, per_thread(stream),
-                 [&] { return launch(exec, [&] { return REAL(cuGraphLaunch_ptsz)(exec, stream); }); });
+  return sm::metered({exec, 1, 0}, per_thread(stream),
+                     [&] { return launch(exec, [&] { return REAL(cuGraphLaunch_ptsz)(exec, stream); }); });
 }
 
 CUresult cuGraphUpload(CUgraphExec exec, CUstream stream) {

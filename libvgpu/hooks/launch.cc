@@ -1,8 +1,11 @@
 // Kernel launches: metered where the job has an SM limit. Without one a program gets the driver's own functions, and one
 // that was linked with them comes through here and goes straight on.
-#include "metered.h"
+#include "sm/metered.h"
 
 using namespace vgpu;
+using namespace vgpu::driver;
+using namespace vgpu::region;
+using namespace vgpu::runtime;
 
 namespace {
 
@@ -177,7 +180,7 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned
 }
 
 CUresult cuLaunch(CUfunction function) {
-  return metered({function, 1, 0}, nullptr, [&] { return REAL(cuLaunch)(function); });
+  return sm::metered({function, 1, 0}, nullptr, [&] { return REAL(cuLaunch)(function); });
 }
 
 CUresult cuLaunchGrid(CUfunction function, int width, int height) {

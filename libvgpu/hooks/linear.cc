@@ -1,7 +1,10 @@
 // Linear memory: plain, pitched, managed.
-#include "charge.h"
+#include "runtime/charge.h"
 
 using namespace vgpu;
+using namespace vgpu::driver;
+using namespace vgpu::region;
+using namespace vgpu::runtime;
 
 namespace {
 

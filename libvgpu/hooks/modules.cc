@@ -1,7 +1,10 @@
 // Modules and libraries: code and variables on the device, of a size that only the driver knows.
-#include "charge.h"
+#include "runtime/charge.h"
 
 using namespace vgpu;
+using namespace vgpu::driver;
+using namespace vgpu::region;
+using namespace vgpu::runtime;
 
 namespace {
 

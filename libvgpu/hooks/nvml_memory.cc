@@ -1,12 +1,15 @@
 // What NVML shows the job of its GPUs' memory: its limit as the size, its own use as what is taken.
 #include <algorithm>
 
-#include "nvml_call.h"
+#include "driver/nvml_call.h"
+#include "driver/table.h"
 #include "runtime/devices.h"
 #include "runtime/runtime.h"
-#include "table.h"
 
 using namespace vgpu;
+using namespace vgpu::driver;
+using namespace vgpu::region;
+using namespace vgpu::runtime;
 
 namespace {
 
@@ -15,7 +18,7 @@ template <typename Memory>
 void show_memory(nvmlDevice_t device, Memory *memory) {
   const int dev = region_device(device);
   if (dev == kNotInJob) return;
-  const std::uint64_t limit = region().memory_limit(static_cast<unsigned>(dev));
+  const std::uint64_t limit = job_region().memory_limit(static_cast<unsigned>(dev));
   if (limit >= memory->total) return;
   memory->total = limit;
   memory->used = std::min<std::uint64_t>(rank().memory_used(static_cast<unsigned>(dev)), limit);

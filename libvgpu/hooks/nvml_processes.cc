@@ -1,9 +1,12 @@
 // Who uses a device: NVML's lists in all their versions, of which the job sees its own processes.
-#include "own_list.h"
+#include "driver/table.h"
+#include "runtime/filtered_list.h"
 #include "runtime/job_processes.h"
-#include "table.h"
 
 using namespace vgpu;
+using namespace vgpu::driver;
+using namespace vgpu::region;
+using namespace vgpu::runtime;
 
 // The versions differ in how much is written for a process, which is measured.
 #define LIST_HOOK(symbol, protocol, Entry)                                                              \

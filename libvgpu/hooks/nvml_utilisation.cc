@@ -3,10 +3,13 @@
 
 #include <algorithm>
 
-#include "own_list.h"
-#include "table.h"
+#include "driver/table.h"
+#include "runtime/filtered_list.h"
 
 using namespace vgpu;
+using namespace vgpu::driver;
+using namespace vgpu::region;
+using namespace vgpu::runtime;
 
 namespace {
 

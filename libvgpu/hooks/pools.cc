@@ -1,9 +1,12 @@
 // Stream-ordered allocations: what a pool keeps in stock is charged, whoever uses it.
-#include "charge.h"
+#include "runtime/charge.h"
 #include "runtime/graphs.h"
-#include "runtime/stock.h"
+#include "runtime/pool_memory.h"
 
 using namespace vgpu;
+using namespace vgpu::driver;
+using namespace vgpu::region;
+using namespace vgpu::runtime;
 
 namespace {
 

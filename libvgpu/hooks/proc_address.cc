@@ -1,8 +1,9 @@
 // cuGetProcAddress: the driver answers, and where its answer is a function with a hook, the program gets the hook.
-#include "resolve.h"
-#include "runtime/config.h"
+#include "driver/flags.h"
+#include "driver/resolve.h"
 
 using namespace vgpu;
+using namespace vgpu::driver;
 
 extern "C" {
 

@@ -1,8 +1,11 @@
 // Virtual memory management: the physical memory is charged, addresses and mappings are not.
-#include "charge.h"
+#include "runtime/charge.h"
 #include "runtime/physical.h"
 
 using namespace vgpu;
+using namespace vgpu::driver;
+using namespace vgpu::region;
+using namespace vgpu::runtime;
 
 namespace {
 

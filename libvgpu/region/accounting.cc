@@ -1,9 +1,9 @@
 #include "accounting.h"
 
-#include "backoff.h"
+#include "base/backoff.h"
 #include "steps.h"
 
-namespace vgpu {
+namespace vgpu::region {
 
 using std::memory_order_acq_rel;
 using std::memory_order_acquire;
@@ -186,4 +186,4 @@ bool reclaim(const Usage &usage, unsigned slot, std::uint64_t owner) {
   return true;
 }
 
-}  // namespace vgpu
+}  // namespace vgpu::region

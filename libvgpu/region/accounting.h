@@ -14,7 +14,7 @@
 
 #include "layout.h"
 
-namespace vgpu {
+namespace vgpu::region {
 
 struct Operation {
   std::uint64_t lane;
@@ -58,4 +58,4 @@ bool was_ever_used(const Usage &usage, unsigned slot, unsigned dev);
 // processes may do this at once, also long after the slot went to somebody else. True in the one that freed the slot.
 bool reclaim(const Usage &usage, unsigned slot, std::uint64_t owner);
 
-}  // namespace vgpu
+}  // namespace vgpu::region

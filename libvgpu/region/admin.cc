@@ -17,13 +17,14 @@
 #include <climits>
 #include <initializer_list>
 
-#include "file_lock.h"
+#include "base/file_lock.h"
 #include "files.h"
+#include "names.h"
 #include "region.h"
 #include "steps.h"
 #include "sweep.h"
 
-namespace vgpu {
+namespace vgpu::region {
 
 namespace {
 
@@ -124,7 +125,7 @@ Error change_limits(const char *directory, Trust trust, const LimitChange &chang
   auto &limits = *static_cast<LimitsFile *>(mapping.get());
 
   // A file of its own that only root can open: a user's read lock on `limits` would keep root out.
-  const ScopedFd lock_file(openat(files.directory.get(), "lock", O_RDWR | O_NOFOLLOW | O_CLOEXEC));
+  const ScopedFd lock_file(openat(files.directory.get(), kLockName, O_RDWR | O_NOFOLLOW | O_CLOEXEC));
   if (!lock_file) return system_error("vgpu: cannot open %s/lock", directory);
   FileLock lock;
   if (Error error = FileLock::acquire(lock_file.get(), 0, kLockTimeoutMs, &lock)) return error;
@@ -149,7 +150,7 @@ Error change_limits(const char *directory, Trust trust, const LimitChange &chang
   if (change.memory_limit == LimitChange::kKeepMemory) return {};
 
   // Unchecked, because all that its owner could do to it must not hinder us: the limits are set already.
-  files.usage = ScopedFd(openat(files.directory.get(), "usage", O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+  files.usage = ScopedFd(openat(files.directory.get(), kUsageName, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
   const auto work = [&](const Usage &usage) {
     for (unsigned dev = first; dev <= last; ++dev) retire_old_limit(usage, dev);
     return last - first + 1;
@@ -172,4 +173,4 @@ Error sweep_region(const char *directory, Trust trust, unsigned *reclaimed) {
   return make_error(Fault::corrupt, "vgpu: %s/usage is damaged or changing under us; nothing was swept", directory);
 }
 
-}  // namespace vgpu
+}  // namespace vgpu::region

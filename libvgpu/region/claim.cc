@@ -3,7 +3,7 @@
 #include "steps.h"
 #include "sweep.h"
 
-namespace vgpu {
+namespace vgpu::region {
 
 namespace {
 
@@ -74,4 +74,4 @@ Claim claim_slot(const Region &region) {
   return claim;
 }
 
-}  // namespace vgpu
+}  // namespace vgpu::region

@@ -3,7 +3,7 @@
 
 #include "region.h"
 
-namespace vgpu {
+namespace vgpu::region {
 
 struct Claim {
   Fault fault = Fault::none;  // no_slot, or system: out of file descriptors
@@ -15,4 +15,4 @@ struct Claim {
 // Cleans up after this process as it was before exec, then takes a free slot; sweeps if there is none.
 Claim claim_slot(const Region &region);
 
-}  // namespace vgpu
+}  // namespace vgpu::region

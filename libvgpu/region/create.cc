@@ -11,8 +11,9 @@
 #include <ctime>
 
 #include "files.h"
+#include "names.h"
 
-namespace vgpu {
+namespace vgpu::region {
 
 namespace {
 
@@ -23,7 +24,7 @@ struct TemporaryName {
   Error draw(const char *prefix) {
     std::uint64_t random = 0;
     if (getrandom(&random, sizeof random, 0) != sizeof random) return system_error("vgpu: no random numbers");
-    std::snprintf(text, sizeof text, ".%s-%016llx", prefix, static_cast<unsigned long long>(random));
+    std::snprintf(text, sizeof text, "%s%016llx", prefix, static_cast<unsigned long long>(random));
     return {};
   }
 };
@@ -100,7 +101,7 @@ FileHeader make_header(const char *magic, unsigned ndev, std::size_t size, const
 Error write_limits(int directory_fd, const RegionSpec &spec, const std::uint8_t (&id)[16]) {
   const std::size_t size = limits_size(spec.ndev);
   ScopedFd fd;
-  if (Error error = make_file(directory_fd, "limits", size, 0644, &fd)) return error;
+  if (Error error = make_file(directory_fd, kLimitsName, size, 0644, &fd)) return error;
   const ScopedMapping mapping(fd.get(), size, PROT_READ | PROT_WRITE);
   if (!mapping) return system_error("vgpu: cannot map limits");
   auto &limits = *static_cast<LimitsFile *>(mapping.get());
@@ -118,7 +119,7 @@ Error write_limits(int directory_fd, const RegionSpec &spec, const std::uint8_t 
 Error write_usage(int directory_fd, const RegionSpec &spec, const std::uint8_t (&id)[16]) {
   const std::size_t size = usage_size(spec.ndev);
   ScopedFd fd;
-  if (Error error = make_file(directory_fd, "usage", size, 0600, &fd)) return error;
+  if (Error error = make_file(directory_fd, kUsageName, size, 0600, &fd)) return error;
   FileHeader header = make_header(kUsageMagic, spec.ndev, size, id);
   header.checksum = usage_checksum(header);
   if (pwrite(fd.get(), &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header)) {
@@ -156,7 +157,7 @@ Error fill_directory(int parent_fd, const char *name, const RegionSpec &spec) {
   if (Error error = write_limits(directory.get(), spec, id)) return error;
   if (Error error = write_usage(directory.get(), spec, id)) return error;
   ScopedFd lock;  // see change_limits()
-  if (Error error = make_file(directory.get(), "lock", 1, 0600, &lock)) return error;
+  if (Error error = make_file(directory.get(), kLockName, 1, 0600, &lock)) return error;
   const mode_t mode = geteuid() == 0 ? 0755 : 0700;
   if (fchmod(directory.get(), mode) != 0) return system_error("vgpu: cannot open the new region to its job");
   return {};
@@ -171,7 +172,7 @@ Error Region::create(const char *parent, const char *name, const RegionSpec &spe
   if (Error error = open_parent(parent, &parent_fd)) return error;
 
   TemporaryName temporary;
-  if (Error error = temporary.draw("new")) return error;
+  if (Error error = temporary.draw(kNewPrefix)) return error;
   // The umask is the caller's business: it must not lock us out of our own directory.
   if (mkdirat(parent_fd.get(), temporary.text, 0700) != 0 || fchmodat(parent_fd.get(), temporary.text, 0700, 0) != 0) {
     return system_error("vgpu: cannot create a region in %s", parent);
@@ -191,7 +192,7 @@ Error Region::remove(const char *parent, const char *name) {
   if (Error error = open_parent(parent, &parent_fd)) return error;
   // First out of sight in one step: the same job id can start anew while this one's files are still being deleted.
   TemporaryName temporary;
-  if (Error error = temporary.draw("old")) return error;
+  if (Error error = temporary.draw(kOldPrefix)) return error;
   if (renameat2(parent_fd.get(), name, parent_fd.get(), temporary.text, RENAME_NOREPLACE) != 0) {
     if (errno == ENOENT) return {};
     return system_error("vgpu: cannot remove region %s/%s", parent, name);
@@ -202,4 +203,4 @@ Error Region::remove(const char *parent, const char *name) {
   return {};
 }
 
-}  // namespace vgpu
+}  // namespace vgpu::region

@@ -1,4 +1,5 @@
 #include "files.h"
+#include "names.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -7,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace vgpu {
+namespace vgpu::region {
 
 namespace {
 
@@ -124,14 +125,6 @@ Error open_directory(const char *directory, Trust trust, RegionFiles *files) {
 
 }  // namespace
 
-// Where root has no name, his files look like nobody's. So do those of every other stranger: but of the path that the
-// job was given, only root could be the stranger.
-bool is_trusted(uid_t owner, Trust trust, const UserMap &users) {
-  const uid_t outside = users.outside(owner);
-  if (outside == 0 || (outside == kUnmappedUser && !users.maps_root())) return true;
-  return trust == Trust::root_or_self && outside == users.outside(geteuid());
-}
-
 std::uint64_t limits_checksum(const FileHeader &header, const JobIdentity &job, const DeviceLimits *devices) {
   std::uint64_t hash = fnv1a(header_checksum(header), &job, sizeof job);
   for (unsigned dev = 0; dev < header.ndev; ++dev) {
@@ -155,7 +148,7 @@ Error check_sm_percent(std::uint32_t percent) {
 
 Error open_limits(const char *directory, Trust trust, int access, RegionFiles *files) {
   if (Error error = open_directory(directory, trust, files)) return error;
-  const Checked what = {directory, "limits"};
+  const Checked what = {directory, kLimitsName};
   struct statx status;
   if (Error error = open_checked(files->directory.get(), what, access, &files->limits, &status)) return error;
   if (!is_trusted(status.stx_uid, trust, files->users)) {
@@ -175,7 +168,7 @@ Error open_limits(const char *directory, Trust trust, int access, RegionFiles *f
 }
 
 Error open_usage(const char *directory, int access, RegionFiles *files) {
-  const Checked what = {directory, "usage"};
+  const Checked what = {directory, kUsageName};
   struct statx status;
   if (Error error = open_checked(files->directory.get(), what, access, &files->usage, &status)) return error;
   if (files->users.outside(status.stx_uid) != files->job.uid) {
@@ -201,11 +194,11 @@ Error open_region(const char *directory, Trust trust, int usage_access, RegionFi
 ScopedFd reopen_usage(const UsagePath &path, int access) {
   const ScopedFd directory_fd(open(path.directory, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!directory_fd) return {};
-  ScopedFd fd(openat(directory_fd.get(), "usage", access | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+  ScopedFd fd(openat(directory_fd.get(), kUsageName, access | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
   struct statx status;
   if (!fd || statx(fd.get(), "", AT_EMPTY_PATH, STATX_INO, &status) != 0) return {};
   if (!(identity_of(status) == path.identity)) return {};
   return fd;
 }
 
-}  // namespace vgpu
+}  // namespace vgpu::region

@@ -3,13 +3,13 @@
 
 #include <cstddef>
 
-#include "error.h"
+#include "base/error.h"
+#include "base/scoped.h"
 #include "liveness.h"
 #include "owner.h"
 #include "region.h"
-#include "scoped.h"
 
-namespace vgpu {
+namespace vgpu::region {
 
 struct RegionFiles {
   ScopedFd directory;
@@ -29,9 +29,6 @@ Error open_region(const char *directory, Trust trust, int usage_access, RegionFi
 // The usage file of a region that was attached before; empty if the path now names another file.
 ScopedFd reopen_usage(const UsagePath &path, int access);
 
-// Whether a file with this owner (as seen from here) may be believed.
-bool is_trusted(uid_t owner, Trust trust, const UserMap &users);
-
 Error check_memory_limit(std::uint64_t bytes);
 Error check_sm_percent(std::uint32_t percent);
 
@@ -39,4 +36,4 @@ Error check_sm_percent(std::uint32_t percent);
 std::uint64_t limits_checksum(const FileHeader &header, const JobIdentity &job, const DeviceLimits *devices);
 std::uint64_t usage_checksum(const FileHeader &header);
 
-}  // namespace vgpu
+}  // namespace vgpu::region

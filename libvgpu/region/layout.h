@@ -13,7 +13,7 @@
 
 #include "words.h"
 
-namespace vgpu {
+namespace vgpu::region {
 
 // A cache line: what is written by different ranks never shares one. Part of the format, so the same for every compiler
 // and machine; a core with longer lines (some ARM cores have 128 bytes) loses time, nothing else. Nothing here depends on
@@ -184,4 +184,4 @@ class Usage {
 
 constexpr std::uint64_t lane_number(unsigned slot, unsigned kind) { return slot * kKinds + kind; }
 
-}  // namespace vgpu
+}  // namespace vgpu::region

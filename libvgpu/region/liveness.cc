@@ -14,7 +14,7 @@
 #include "files.h"
 #include "steps.h"
 
-namespace vgpu {
+namespace vgpu::region {
 
 namespace {
 
@@ -207,4 +207,4 @@ bool Prober::is_my_former_image(unsigned slot, std::uint64_t word) {
          owner.start == (self_.start_time & OwnerWord::Start::kMask) && token(slot) == Token::free;
 }
 
-}  // namespace vgpu
+}  // namespace vgpu::region

@@ -11,10 +11,10 @@
 
 #include <cstdint>
 
+#include "base/scoped.h"
 #include "layout.h"
-#include "scoped.h"
 
-namespace vgpu {
+namespace vgpu::region {
 
 // Which file a region's usage really is: paths can come to name another one.
 struct FileIdentity {
@@ -138,4 +138,4 @@ class Prober {
   ScopedFd usage_fd_;
 };
 
-}  // namespace vgpu
+}  // namespace vgpu::region

@@ -1,4 +1,4 @@
-// Who really owns a file, also as seen from within a user namespace.
+// Who really owns a file, also as seen from within a user namespace, and whether such a file may be believed.
 //
 // There a user may look like root to himself, and root like nobody: owners are therefore translated to what they are
 // outside before anything is believed of them.
@@ -6,7 +6,9 @@
 
 #include <sys/types.h>
 
-namespace vgpu {
+#include <cstdint>
+
+namespace vgpu::region {
 
 inline constexpr uid_t kUnmappedUser = static_cast<uid_t>(-1);
 
@@ -31,4 +33,15 @@ class UserMap {
   unsigned count_ = 0;
 };
 
-}  // namespace vgpu
+enum class Trust : std::uint8_t {
+  root,          // only what root made
+  root_or_self,  // also what the caller made
+};
+
+// What holds for this process: inside a Slurm job only root's regions count, or every job could make itself a wider one.
+Trust trust_here();
+
+// Whether a file with this owner, as seen from here, may be believed.
+bool is_trusted(uid_t owner, Trust trust, const UserMap &users);
+
+}  // namespace vgpu::region

@@ -5,13 +5,13 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "claim.h"
-#include "clock.h"
 #include "region.h"
 #include "steps.h"
 #include "sweep.h"
 
-namespace vgpu {
+namespace vgpu::region {
 
 namespace {
 
@@ -295,4 +295,4 @@ Error Rank::trouble() const {
   return {};
 }
 
-}  // namespace vgpu
+}  // namespace vgpu::region

@@ -7,7 +7,7 @@
 
 #include "files.h"
 
-namespace vgpu {
+namespace vgpu::region {
 
 Error Region::attach(const char *directory, Trust trust, Region *region) {
   RegionFiles files;
@@ -34,4 +34,4 @@ std::uint64_t Region::memory_used(unsigned dev) const {
   return bytes_of(DeviceWord::unpack(usage_.device(dev).total.load(std::memory_order_acquire)).units);
 }
 
-}  // namespace vgpu
+}  // namespace vgpu::region

@@ -18,22 +18,18 @@
 #include <cstdint>
 
 #include "accounting.h"
-#include "error.h"
+#include "base/error.h"
+#include "base/scoped.h"
 #include "layout.h"
 #include "liveness.h"
-#include "scoped.h"
+#include "owner.h"
 #include "seqlock.h"
 
-namespace vgpu {
+namespace vgpu::region {
 
 using RegionPath = char[256];
 
 enum class Kind : std::uint8_t { context, module, data, other };
-
-enum class Trust : std::uint8_t {
-  root,          // only regions that root made
-  root_or_self,  // also those that the caller made for himself
-};
 
 struct DeviceSpec {
   DeviceIdentity identity = {};
@@ -221,4 +217,4 @@ Error change_limits(const char *directory, Trust trust, const LimitChange &chang
 // Gives back what dead ranks hold, in every slot. `reclaimed` may be null.
 Error sweep_region(const char *directory, Trust trust, unsigned *reclaimed);
 
-}  // namespace vgpu
+}  // namespace vgpu::region

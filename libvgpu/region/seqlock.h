@@ -7,11 +7,11 @@
 
 #include <cstdint>
 
-#include "backoff.h"
+#include "base/backoff.h"
 #include "layout.h"
 #include "steps.h"
 
-namespace vgpu {
+namespace vgpu::region {
 
 struct InfoValues {
   std::uint64_t start_time = 0;
@@ -82,4 +82,4 @@ inline bool copy_info(const SlotInfo &block, InfoCopy *copy) {
   return true;
 }
 
-}  // namespace vgpu
+}  // namespace vgpu::region

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "clock.h"
+#include "base/clock.h"
 #include "files.h"
 #include "region.h"
 #include "usage_reader.h"
 
-namespace vgpu {
+namespace vgpu::region {
 
 namespace {
 
@@ -113,4 +113,4 @@ std::uint64_t Snapshot::memory(unsigned rank_index, unsigned dev, Kind kind) con
   return bytes_of(units_[(rank_index * ndev_ + dev) * kKinds + static_cast<unsigned>(kind)]);
 }
 
-}  // namespace vgpu
+}  // namespace vgpu::region

@@ -1,7 +1,7 @@
 #include "steps.h"
 
 #ifdef VGPU_STEPS
-namespace vgpu {
+namespace vgpu::region {
 
 void (*step_hook)(Step) = nullptr;
 
@@ -14,5 +14,5 @@ const char *step_name(Step step) {
   return names[static_cast<int>(step)];
 }
 
-}  // namespace vgpu
+}  // namespace vgpu::region
 #endif

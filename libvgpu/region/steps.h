@@ -19,7 +19,7 @@
 // clang-format on
 
 #ifdef VGPU_STEPS
-namespace vgpu {
+namespace vgpu::region {
 
 enum class Step {
 #define VGPU_STEP_ENUMERATOR(name) name,
@@ -31,8 +31,9 @@ enum class Step {
 extern void (*step_hook)(Step);
 const char *step_name(Step step);
 
-}  // namespace vgpu
-#define VGPU_STEP(name) (::vgpu::step_hook != nullptr ? ::vgpu::step_hook(::vgpu::Step::name) : static_cast<void>(0))
+}  // namespace vgpu::region
+#define VGPU_STEP(name) \
+  (::vgpu::region::step_hook != nullptr ? ::vgpu::region::step_hook(::vgpu::region::Step::name) : static_cast<void>(0))
 #else
 #define VGPU_STEP(name) static_cast<void>(0)
 #endif

@@ -1,10 +1,10 @@
 #include "sweep.h"
 
 #include "accounting.h"
-#include "clock.h"
+#include "base/clock.h"
 #include "steps.h"
 
-namespace vgpu {
+namespace vgpu::region {
 
 namespace {
 
@@ -45,4 +45,4 @@ unsigned sweep(const Usage &usage, Prober &prober, unsigned dev) {
   return freed;
 }
 
-}  // namespace vgpu
+}  // namespace vgpu::region

@@ -4,9 +4,9 @@
 #include "layout.h"
 #include "liveness.h"
 
-namespace vgpu {
+namespace vgpu::region {
 
 // Looks at every slot that may hold memory on `dev` (kAllDevices: at every slot in use) and returns how many it freed.
 unsigned sweep(const Usage &usage, Prober &prober, unsigned dev);
 
-}  // namespace vgpu
+}  // namespace vgpu::region

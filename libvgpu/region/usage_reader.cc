@@ -6,7 +6,7 @@
 
 #include "accounting.h"
 
-namespace vgpu {
+namespace vgpu::region {
 
 namespace {
 
@@ -100,4 +100,4 @@ bool UsageReader::info(unsigned slot, InfoValues *values) const {
   return try_read_info(copy_again, values);
 }
 
-}  // namespace vgpu
+}  // namespace vgpu::region

@@ -4,7 +4,7 @@
 #include "layout.h"
 #include "seqlock.h"
 
-namespace vgpu {
+namespace vgpu::region {
 
 class UsageReader {
  public:
@@ -44,4 +44,4 @@ class UsageReader {
   char *slots_again_ = nullptr;  // a second copy of the slots, for the informational blocks
 };
 
-}  // namespace vgpu
+}  // namespace vgpu::region

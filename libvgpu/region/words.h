@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-namespace vgpu {
+namespace vgpu::region {
 
 inline constexpr std::uint64_t kUnitBytes = 512;
 inline constexpr std::uint64_t kMaxUnits = (std::uint64_t{1} << 33) - 1;
@@ -93,4 +93,4 @@ struct SuspectWord {
   constexpr std::uint64_t pack() const { return Gen::put(gen) | Ms::put(ms); }
 };
 
-}  // namespace vgpu
+}  // namespace vgpu::region

@@ -1,17 +1,17 @@
 #include "allocations.h"
 
-#include "flat_map.h"
+#include "base/flat_map.h"
+#include "base/wiped.h"
 #include "region/words.h"
-#include "wiped.h"
 
-namespace vgpu {
+namespace vgpu::runtime {
 
 namespace {
 
-using Units = Field<0, 33>;
-using Dev = Field<33, 6>;
-using Context = Field<39, 16>;
-using Elastic = Field<55, 1>;
+using Units = region::Field<0, 33>;
+using Dev = region::Field<33, 6>;
+using Context = region::Field<39, 16>;
+using Elastic = region::Field<55, 1>;
 
 constexpr std::uint64_t pack(const Allocation &a) {
   return Units::put(a.units) | Dev::put(a.dev) | Context::put(a.context) | Elastic::put(a.elastic);
@@ -45,7 +45,7 @@ class Shard {
     return true;
   }
 
-  void take_all_of(unsigned context, std::uint64_t units[kMaxDevices]) {
+  void take_all_of(unsigned context, std::uint64_t units[region::kMaxDevices]) {
     ScopedLock lock(mutex_);
     map_.erase_if([&](std::uint64_t, std::uint64_t value) {
       const Allocation allocation = unpack(value);
@@ -68,9 +68,9 @@ class Shard {
   }
 
   // All under mutex_.
-  alignas(kLine) pthread_mutex_t mutex_;
+  alignas(region::kLine) pthread_mutex_t mutex_;
   FlatMap map_;
-  Recorded recorded_[kMaxDevices];
+  Recorded recorded_[region::kMaxDevices];
 };
 
 constexpr unsigned kShards = 64;
@@ -98,7 +98,7 @@ bool take_allocation(std::uint64_t key, Allocation *allocation) {
   return shard != nullptr && shard->take(key, hashed, allocation);
 }
 
-void take_allocations_of(unsigned context, std::uint64_t units[kMaxDevices]) {
+void take_allocations_of(unsigned context, std::uint64_t units[region::kMaxDevices]) {
   Shards *all = shards.get();
   if (all == nullptr) return;
   for (Shard &shard : all->shard) shard.take_all_of(context, units);
@@ -116,4 +116,4 @@ Recorded recorded(unsigned dev) {
   return sum;
 }
 
-}  // namespace vgpu
+}  // namespace vgpu::runtime

@@ -7,7 +7,7 @@
 
 #include "region/layout.h"
 
-namespace vgpu {
+namespace vgpu::runtime {
 
 // Pointers and handles come from different spaces.
 enum class Handle : std::uint64_t {
@@ -35,7 +35,7 @@ bool add_allocation(std::uint64_t key, const Allocation &allocation, Allocation 
 // False: nobody charged for it.
 bool take_allocation(std::uint64_t key, Allocation *allocation);
 // Takes all that a context held; adds it up in `units`, by device.
-void take_allocations_of(unsigned context, std::uint64_t units[kMaxDevices]);
+void take_allocations_of(unsigned context, std::uint64_t units[region::kMaxDevices]);
 // What is in the tables for one device. Less than what is charged while some thread is between the driver and here.
 struct Recorded {
   std::uint64_t units = 0;
@@ -45,4 +45,4 @@ struct Recorded {
 };
 Recorded recorded(unsigned dev);
 
-}  // namespace vgpu
+}  // namespace vgpu::runtime

@@ -1,12 +1,12 @@
 #include "contexts.h"
 
 #include "allocations.h"
+#include "base/wiped.h"
 #include "devices.h"
-#include "hooks/table.h"
+#include "driver/table.h"
 #include "runtime.h"
-#include "wiped.h"
 
-namespace vgpu {
+namespace vgpu::runtime {
 
 namespace {
 
@@ -191,10 +191,10 @@ int context_closed(unsigned number) {
   ScopedLock lock(all->mutex);
   const int dev = all->entries[number].dev;
   // Under the lock: the number must not be given to a new context while this one's allocations still bear it.
-  std::uint64_t units[kMaxDevices] = {};
+  std::uint64_t units[region::kMaxDevices] = {};
   take_allocations_of(number, units);
-  for (unsigned i = 0; i < region().ndev(); ++i) {
-    if (units[i] != 0) rank().release(i, Kind::data, bytes_of(units[i]));
+  for (unsigned i = 0; i < job_region().ndev(); ++i) {
+    if (units[i] != 0) rank().release(i, region::Kind::data, region::bytes_of(units[i]));
   }
   all->entries[number] = {};
   for (unsigned i = 1; i < all->high; ++i) {
@@ -247,4 +247,4 @@ unsigned live_contexts(unsigned dev) {
   return count;
 }
 
-}  // namespace vgpu
+}  // namespace vgpu::runtime

@@ -3,10 +3,10 @@
 
 #include <cstdint>
 
-#include "hooks/table.h"
-#include "wiped.h"
+#include "base/wiped.h"
+#include "driver/table.h"
 
-namespace vgpu {
+namespace vgpu::runtime {
 
 struct Place {
   unsigned context = 0;      // 0: more contexts than we keep track of
@@ -76,4 +76,4 @@ bool green_place(CUgreenCtx green, Place *place);
 
 unsigned live_contexts(unsigned dev);
 
-}  // namespace vgpu
+}  // namespace vgpu::runtime

@@ -4,11 +4,11 @@
 #include <cstdio>
 #include <cstring>
 
-#include "hooks/table.h"
+#include "base/wiped.h"
+#include "driver/table.h"
 #include "runtime.h"
-#include "wiped.h"
 
-namespace vgpu {
+namespace vgpu::runtime {
 
 namespace {
 
@@ -25,13 +25,13 @@ const char *significant_pci(const char *address) {
 }
 
 int find_device(const char *uuid, const char *pci) {
-  for (unsigned dev = 0; dev < region().ndev(); ++dev) {
-    const DeviceIdentity &identity = region().device(dev).identity;
+  for (unsigned dev = 0; dev < job_region().ndev(); ++dev) {
+    const region::DeviceIdentity &identity = job_region().device(dev).identity;
     if (*uuid != '\0' && strcasecmp(digits_of(identity.uuid), digits_of(uuid)) == 0) return static_cast<int>(dev);
   }
   // By its place only where no UUID is known: the parts of a MIG device share one.
-  for (unsigned dev = 0; dev < region().ndev(); ++dev) {
-    const DeviceIdentity &identity = region().device(dev).identity;
+  for (unsigned dev = 0; dev < job_region().ndev(); ++dev) {
+    const region::DeviceIdentity &identity = job_region().device(dev).identity;
     if (identity.uuid[0] != '\0' && *uuid != '\0') continue;
     if (*pci != '\0' && strcasecmp(significant_pci(identity.pci_bus_id), significant_pci(pci)) == 0) {
       return static_cast<int>(dev);
@@ -49,9 +49,9 @@ void format_uuid(const CUuuid &uuid, char text[40]) {
 // Answers, kept: 0 = not asked yet, else the region's number + 2 (kNotInJob + 2 == 1). Any thread may write; all write
 // the same. Wiped in a child, which may choose other visible devices.
 struct Known {
-  std::atomic<std::uint8_t> by_ordinal[kMaxDevices];
-  std::atomic<nvmlDevice_t> handles[kMaxDevices];
-  std::atomic<std::uint8_t> by_handle[kMaxDevices];
+  std::atomic<std::uint8_t> by_ordinal[region::kMaxDevices];
+  std::atomic<nvmlDevice_t> handles[region::kMaxDevices];
+  std::atomic<std::uint8_t> by_handle[region::kMaxDevices];
 };
 constinit WipedOnFork<Known> known;
 
@@ -61,7 +61,7 @@ constexpr std::uint8_t kept(int dev) { return static_cast<std::uint8_t>(dev + 2)
 
 int region_device(CUdevice ordinal) {
   Known *answers = known.get();
-  if (ordinal < 0 || ordinal >= static_cast<int>(kMaxDevices) || answers == nullptr) return kNotInJob;
+  if (ordinal < 0 || ordinal >= static_cast<int>(region::kMaxDevices) || answers == nullptr) return kNotInJob;
   const std::uint8_t answer = answers->by_ordinal[ordinal].load(std::memory_order_relaxed);
   if (answer != 0) return answer - 2;
 
@@ -83,7 +83,7 @@ int region_device(nvmlDevice_t handle) {
   Known *answers = known.get();
   if (handle == nullptr || answers == nullptr) return kNotInJob;
   unsigned free_entry = 0;
-  for (; free_entry < kMaxDevices; ++free_entry) {
+  for (; free_entry < region::kMaxDevices; ++free_entry) {
     const nvmlDevice_t entry = answers->handles[free_entry].load(std::memory_order_acquire);
     if (entry == nullptr) break;
     if (entry != handle) continue;
@@ -97,11 +97,11 @@ int region_device(nvmlDevice_t handle) {
   if (REAL(nvmlDeviceGetPciInfo_v3)(handle, &pci) != NVML_SUCCESS) pci.busId[0] = '\0';
   const int dev = find_device(uuid, pci.busId);
   nvmlDevice_t nobody = nullptr;
-  if (free_entry < kMaxDevices &&
+  if (free_entry < region::kMaxDevices &&
       answers->handles[free_entry].compare_exchange_strong(nobody, handle, std::memory_order_acq_rel)) {
     answers->by_handle[free_entry].store(kept(dev), std::memory_order_relaxed);
   }
   return dev;
 }
 
-}  // namespace vgpu
+}  // namespace vgpu::runtime

@@ -1,9 +1,9 @@
 // Which device of the region a CUDA ordinal or an NVML handle is: by UUID, else by PCI address, never by its number.
 #pragma once
 
-#include "hooks/cuda_api.h"
+#include "driver/cuda_api.h"
 
-namespace vgpu {
+namespace vgpu::runtime {
 
 inline constexpr int kNotInJob = -1;
 
@@ -11,4 +11,4 @@ inline constexpr int kNotInJob = -1;
 int region_device(CUdevice ordinal);
 int region_device(nvmlDevice_t handle);
 
-}  // namespace vgpu
+}  // namespace vgpu::runtime

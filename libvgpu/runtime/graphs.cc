@@ -1,11 +1,11 @@
 #include "graphs.h"
 
-#include "flat_map.h"
-#include "hooks/table.h"
+#include "base/flat_map.h"
+#include "base/wiped.h"
+#include "driver/table.h"
 #include "region/layout.h"
-#include "wiped.h"
 
-namespace vgpu {
+namespace vgpu::runtime {
 
 std::atomic<bool> graphs_allocate{false};
 
@@ -52,13 +52,14 @@ class Sum {
       CUDA_MEM_ALLOC_NODE_PARAMS params;
       if (REAL(cuGraphMemAllocNodeGetParams)(node, &params) != CUDA_SUCCESS) return;
       const CUmemLocation &where = params.poolProps.location;
-      if (where.type != CU_MEM_LOCATION_TYPE_DEVICE || where.id < 0 || where.id >= static_cast<int>(kMaxDevices))
+      if (where.type != CU_MEM_LOCATION_TYPE_DEVICE || where.id < 0 ||
+          where.id >= static_cast<int>(region::kMaxDevices))
         return;
       bytes_[where.id] += (params.bytesize + kBlock - 1) / kBlock * kBlock;
     }
   }
 
-  std::uint64_t bytes_[kMaxDevices] = {};
+  std::uint64_t bytes_[region::kMaxDevices] = {};
 };
 
 }  // namespace
@@ -73,7 +74,7 @@ void graph_instantiated(CUgraphExec exec, CUgraph graph) {
   Sum sum;
   sum.add(graph);
   ScopedLock lock(all->mutex);
-  for (CUdevice ordinal = 0; ordinal < static_cast<CUdevice>(kMaxDevices); ++ordinal) {
+  for (CUdevice ordinal = 0; ordinal < static_cast<CUdevice>(region::kMaxDevices); ++ordinal) {
     std::uint64_t *known = all->bytes.find(key_of(exec, ordinal));
     const std::uint64_t bytes = sum.bytes()[ordinal];
     if (known == nullptr && bytes != 0) known = all->bytes.insert(key_of(exec, ordinal));
@@ -85,7 +86,7 @@ void graph_destroyed(CUgraphExec exec) {
   Launches *all = launches.get();
   if (all == nullptr) return;
   ScopedLock lock(all->mutex);
-  for (CUdevice ordinal = 0; ordinal < static_cast<CUdevice>(kMaxDevices); ++ordinal) {
+  for (CUdevice ordinal = 0; ordinal < static_cast<CUdevice>(region::kMaxDevices); ++ordinal) {
     if (std::uint64_t *known = all->bytes.find(key_of(exec, ordinal))) all->bytes.erase(known);
   }
 }
@@ -98,4 +99,4 @@ std::uint64_t launch_bytes(CUgraphExec exec, CUdevice ordinal) {
   return known != nullptr ? *known : 0;
 }
 
-}  // namespace vgpu
+}  // namespace vgpu::runtime

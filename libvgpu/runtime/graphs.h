@@ -4,9 +4,9 @@
 #include <atomic>
 #include <cstdint>
 
-#include "hooks/cuda_api.h"
+#include "driver/cuda_api.h"
 
-namespace vgpu {
+namespace vgpu::runtime {
 
 // Some graph of this process has a node that allocates. Until then graphs cost nothing.
 extern std::atomic<bool> graphs_allocate;
@@ -19,4 +19,4 @@ void graph_destroyed(CUgraphExec exec);
 // What one launch takes at most on a device, in bytes.
 std::uint64_t launch_bytes(CUgraphExec exec, CUdevice ordinal);
 
-}  // namespace vgpu
+}  // namespace vgpu::runtime

@@ -7,15 +7,15 @@
 
 #include <cerrno>
 
+#include "base/wiped.h"
 #include "contexts.h"
 #include "job_processes.h"
 #include "log.h"
 #include "region/files.h"
 #include "region/liveness.h"
 #include "runtime.h"
-#include "wiped.h"
 
-namespace vgpu {
+namespace vgpu::runtime {
 
 namespace {
 
@@ -24,10 +24,10 @@ constexpr unsigned kSteps = 10;
 constexpr unsigned kLockMs = 10'000;  // more than a hundred ranks that follow each other without a pause
 
 struct HostPid {
-  std::atomic<std::uint32_t> number;     // 0: not known
-  std::atomic<bool> found;               // by a search: may be wrong
-  std::atomic<bool> searching;           // one thread is
-  std::atomic<bool> tried[kMaxDevices];  // once on every device
+  std::atomic<std::uint32_t> number;             // 0: not known
+  std::atomic<bool> found;                       // by a search: may be wrong
+  std::atomic<bool> searching;                   // one thread is
+  std::atomic<bool> tried[region::kMaxDevices];  // once on every device
 };
 constinit WipedOnFork<HostPid> host_pid;
 
@@ -80,9 +80,9 @@ HostPidSearch::HostPidSearch(unsigned dev) : dev_(dev) {
 }
 
 bool HostPidSearch::begin() {
-  file_ = reopen_usage(region().usage_path(), O_RDWR);
+  file_ = reopen_usage(job_region().usage_path(), O_RDWR);
   if (!file_) return false;
-  if (const Error error = FileLock::acquire(file_.get(), kDetectionByte, kLockMs, &lock_)) {
+  if (const Error error = FileLock::acquire(file_.get(), region::kDetectionByte, kLockMs, &lock_)) {
     sayf(LogLevel::info, "vgpu: process %d did not get its turn to find its number on the node: %s", getpid(),
          error.text);
     return false;
@@ -133,4 +133,4 @@ void HostPidSearch::finish() {
   sayf(LogLevel::debug, "vgpu: process %d is process %u of the node", getpid(), number);
 }
 
-}  // namespace vgpu
+}  // namespace vgpu::runtime

@@ -10,11 +10,11 @@
 
 #include <cstdint>
 
+#include "base/file_lock.h"
+#include "base/scoped.h"
 #include "nvml_client.h"
-#include "region/file_lock.h"
-#include "region/scoped.h"
 
-namespace vgpu {
+namespace vgpu::runtime {
 
 inline constexpr std::uint32_t kInitialPidNamespace = 0xEFFFFFFC;  // its inode, the same on every Linux
 
@@ -48,4 +48,4 @@ class HostPidSearch {
   NvmlProcesses before_;
 };
 
-}  // namespace vgpu
+}  // namespace vgpu::runtime

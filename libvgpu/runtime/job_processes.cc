@@ -7,7 +7,7 @@
 #include "host_pid.h"
 #include "runtime.h"
 
-namespace vgpu {
+namespace vgpu::runtime {
 
 namespace {
 
@@ -15,29 +15,29 @@ namespace {
 bool is_initial(std::uint64_t namespaces) { return static_cast<std::uint32_t>(namespaces) == kInitialPidNamespace; }
 
 // What the rank in a slot found out about itself; 0: nothing.
-unsigned noted_host_pid(const Usage &usage, unsigned slot, const OwnerWord &owner) {
-  InfoValues info;
-  const SlotInfo &block = usage.info(slot);
-  if (!try_read_info([&](InfoCopy *copy) { return copy_info(block, copy); }, &info)) return 0;
+unsigned noted_host_pid(const region::Usage &usage, unsigned slot, const region::OwnerWord &owner) {
+  region::InfoValues info;
+  const region::SlotInfo &block = usage.info(slot);
+  if (!try_read_info([&](region::InfoCopy *copy) { return copy_info(block, copy); }, &info)) return 0;
   // Of this rank, not of one that had the slot before.
-  return (info.start_time & OwnerWord::Start::kMask) == owner.start ? static_cast<unsigned>(info.host_pid) : 0;
+  return (info.start_time & region::OwnerWord::Start::kMask) == owner.start ? static_cast<unsigned>(info.host_pid) : 0;
 }
 
 }  // namespace
 
-JobProcesses::JobProcesses(const SelfIdentity &self)
-    : prober_(region().usage_path(), region().usage(), Effort::quick, self),
+JobProcesses::JobProcesses(const region::SelfIdentity &self)
+    : prober_(job_region().usage_path(), job_region().usage(), region::Effort::quick, self),
       self_(nvml_pid()),
       numbers_are_ours_(!is_initial(self.namespaces)) {
-  const Usage &usage = region().usage();
+  const region::Usage &usage = job_region().usage();
   const unsigned here = find_namespace(usage, self.namespaces);
-  for (unsigned slot = kRootSlot + 1; slot < kSlots; ++slot) {
+  for (unsigned slot = region::kRootSlot + 1; slot < region::kSlots; ++slot) {
     const std::uint64_t word = usage.owner(slot).load(std::memory_order_acquire);
-    const OwnerWord owner = OwnerWord::unpack(word);
-    if (owner.state == OwnerWord::kFree) continue;
+    const region::OwnerWord owner = region::OwnerWord::unpack(word);
+    if (owner.state == region::OwnerWord::kFree) continue;
     const auto pid = static_cast<unsigned>(owner.pid);
-    const bool is_here = owner.ns != kUnknownNamespace && owner.ns == here;
-    const Word &namespaces = usage.pid_namespace(static_cast<unsigned>(owner.ns));
+    const bool is_here = owner.ns != region::kUnknownNamespace && owner.ns == here;
+    const region::Word &namespaces = usage.pid_namespace(static_cast<unsigned>(owner.ns));
     const bool is_on_host = is_initial(namespaces.load(std::memory_order_relaxed));
     members_[count_++] = {word, slot, is_on_host ? pid : noted_host_pid(usage, slot, owner), is_here ? pid : 0};
   }
@@ -54,9 +54,9 @@ bool JobProcesses::has(unsigned pid) {
     const Member &member = members_[i];
     if (pid != member.host_pid && !(numbers_are_ours_ && pid == member.pid_here)) continue;
     // The number of a rank that is gone may be anybody's.
-    if (prober_.examine(member.slot, member.owner) == Verdict::alive) return true;
+    if (prober_.examine(member.slot, member.owner) == region::Verdict::alive) return true;
   }
   return false;
 }
 
-}  // namespace vgpu
+}  // namespace vgpu::runtime

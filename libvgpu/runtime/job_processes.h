@@ -7,18 +7,18 @@
 
 #include "region/region.h"
 
-namespace vgpu {
+namespace vgpu::runtime {
 
 class JobProcesses {
  public:
-  JobProcesses() : JobProcesses(identify_self()) {}
+  JobProcesses() : JobProcesses(region::identify_self()) {}
 
   // First every process of a list, so that it is known whose numbers these are.
   void see(unsigned pid);
   bool has(unsigned pid);
 
  private:
-  explicit JobProcesses(const SelfIdentity &self);
+  explicit JobProcesses(const region::SelfIdentity &self);
 
   struct Member {
     std::uint64_t owner;
@@ -27,11 +27,11 @@ class JobProcesses {
     unsigned pid_here;  // 0: it is in another namespace
   };
 
-  Prober prober_;
-  Member members_[kSlots];
+  region::Prober prober_;
+  Member members_[region::kSlots];
   unsigned count_ = 0;
   unsigned self_;
   bool numbers_are_ours_;
 };
 
-}  // namespace vgpu
+}  // namespace vgpu::runtime

@@ -12,9 +12,9 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "config.h"
+#include "driver/flags.h"
 
-namespace vgpu {
+namespace vgpu::runtime {
 
 namespace {
 
@@ -39,7 +39,7 @@ FileName first_stderr;
 bool has_stderr;
 
 __attribute__((constructor)) void read_level() {
-  if (!region_is_expected()) return;
+  if (!driver::region_is_expected()) return;
   has_stderr = name_of_stderr(&first_stderr);
   const char *text = std::getenv("VGPU_LOG");
   if (text == nullptr) return;
@@ -82,4 +82,4 @@ void sayf(LogLevel wanted, const char *format, ...) {
   say(wanted, text);
 }
 
-}  // namespace vgpu
+}  // namespace vgpu::runtime

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace vgpu {
+namespace vgpu::runtime {
 
 enum class LogLevel : std::uint8_t { error, warn, info, debug };
 
@@ -15,4 +15,4 @@ void say(LogLevel level, const char *text);
 __attribute__((format(printf, 2, 3))) void sayf(LogLevel level, const char *format, ...);
 bool is_said(LogLevel level);
 
-}  // namespace vgpu
+}  // namespace vgpu::runtime

@@ -2,12 +2,12 @@
 
 #include <dlfcn.h>
 
-#include "hooks/nvml_call.h"
-#include "hooks/resolve.h"
+#include "base/wiped.h"
+#include "driver/nvml_call.h"
+#include "driver/resolve.h"
 #include "runtime.h"
-#include "wiped.h"
 
-namespace vgpu {
+namespace vgpu::runtime {
 
 namespace {
 
@@ -15,15 +15,15 @@ enum class Usable : std::uint8_t { unknown, no, yes };
 
 struct Client {
   pthread_mutex_t mutex;
-  Usable usable;                      // under `mutex`
-  nvmlDevice_t handles[kMaxDevices];  // under `mutex`
+  Usable usable;                              // under `mutex`
+  nvmlDevice_t handles[region::kMaxDevices];  // under `mutex`
 };
 constinit WipedOnFork<Client> client;
 
 bool start(Client &state) {
   if (state.usable == Usable::unknown) {
     // RTLD_LOCAL, and never closed: the program's own use of NVML neither sees nor disturbs ours.
-    const bool loaded = loader_open("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL) != nullptr;
+    const bool loaded = driver::loader_open("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL) != nullptr;
     state.usable = loaded && REAL(nvmlInit_v2)() == NVML_SUCCESS ? Usable::yes : Usable::no;
   }
   return state.usable == Usable::yes;
@@ -36,7 +36,7 @@ nvmlDevice_t handle_of(unsigned dev) {
   ScopedLock lock(state->mutex);
   if (!start(*state)) return nullptr;
   nvmlDevice_t &handle = state->handles[dev];
-  const DeviceIdentity &identity = region().device(dev).identity;
+  const region::DeviceIdentity &identity = job_region().device(dev).identity;
   if (handle == nullptr && REAL(nvmlDeviceGetHandleByUUID)(identity.uuid, &handle) != NVML_SUCCESS &&
       REAL(nvmlDeviceGetHandleByPciBusId_v2)(identity.pci_bus_id, &handle) != NVML_SUCCESS) {
     handle = nullptr;
@@ -54,7 +54,7 @@ const nvmlProcessInfo_v1_t *NvmlProcesses::find(unsigned pid) const {
 }
 
 bool list_processes(unsigned dev, NvmlProcesses *processes) {
-  const NvmlCall call;
+  const driver::NvmlCall call;
   const nvmlDevice_t handle = handle_of(dev);
   if (handle == nullptr) return false;
   // The first version of the list: later ones write structures whose size is not what the headers say.
@@ -63,11 +63,11 @@ bool list_processes(unsigned dev, NvmlProcesses *processes) {
 }
 
 bool list_utilisation(unsigned dev, unsigned long long since_us, NvmlSamples *samples) {
-  const NvmlCall call;
+  const driver::NvmlCall call;
   const nvmlDevice_t handle = handle_of(dev);
   if (handle == nullptr) return false;
   samples->count = NvmlSamples::kMost;
   return REAL(nvmlDeviceGetProcessUtilization)(handle, samples->entries, &samples->count, since_us) == NVML_SUCCESS;
 }
 
-}  // namespace vgpu
+}  // namespace vgpu::runtime

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include "hooks/cuda_api.h"
+#include "driver/cuda_api.h"
 
-namespace vgpu {
+namespace vgpu::runtime {
 
 struct NvmlProcesses {
   static constexpr unsigned kMost = 512;
@@ -30,4 +30,4 @@ struct NvmlSamples {
 };
 bool list_utilisation(unsigned dev, unsigned long long since_us, NvmlSamples *samples);
 
-}  // namespace vgpu
+}  // namespace vgpu::runtime

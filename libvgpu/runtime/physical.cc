@@ -1,24 +1,24 @@
 #include "physical.h"
 
 #include "allocations.h"
-#include "flat_map.h"
-#include "hidden.h"
+#include "base/flat_map.h"
+#include "base/wiped.h"
 #include "region/words.h"
 #include "runtime.h"
-#include "wiped.h"
+#include "untracked_memory.h"
 
-namespace vgpu {
+namespace vgpu::runtime {
 
 namespace {
 
 // A piece of physical memory is a number of ours; its charge is in the table of allocations, and here is who holds on to
 // it. Memory that others made and we imported is nowhere here: it is charged where it was made.
-using Handles = Field<0, 31>;
-using Mappings = Field<31, 31>;
-using Shared = Field<62, 1>;
-using PieceNumber = Field<0, 30>;
-using MappedUnits = Field<30, 33>;
-using Names = Field<30, 31>;  // how many handles of the same name are not being released
+using Handles = region::Field<0, 31>;
+using Mappings = region::Field<31, 31>;
+using Shared = region::Field<62, 1>;
+using PieceNumber = region::Field<0, 30>;
+using MappedUnits = region::Field<30, 33>;
+using Names = region::Field<30, 31>;  // how many handles of the same name are not being released
 
 struct Pieces {
   pthread_mutex_t mutex;
@@ -47,15 +47,15 @@ int change_references(Pieces &all, std::uint64_t number, int handles, int mappin
   Allocation allocation;
   if (!take_allocation(key_of(number), &allocation)) return kNone;
   if (shared) {
-    hide_data(allocation.dev, bytes_of(allocation.units));
+    hide_data(allocation.dev, region::bytes_of(allocation.units));
     return static_cast<int>(allocation.dev);
   }
-  rank().release(allocation.dev, Kind::data, bytes_of(allocation.units));
+  rank().release(allocation.dev, region::Kind::data, region::bytes_of(allocation.units));
   return kNone;
 }
 
 void measure(int dev) {
-  if (dev != kNone) settle_hidden(static_cast<unsigned>(dev), Kind::data);
+  if (dev != kNone) settle_hidden(static_cast<unsigned>(dev), region::Kind::data);
 }
 
 // Under the mutex. One more handle of this name. False: no memory for it.
@@ -76,7 +76,8 @@ std::uint64_t number_of(Pieces &all, CUmemGenericAllocationHandle handle) {
 std::uint64_t number_at(Pieces &all, std::uint64_t address) {
   std::uint64_t number = 0;
   all.by_address.for_each([&](std::uint64_t start, std::uint64_t mapping) {
-    if (address >= start && address - start < bytes_of(MappedUnits::get(mapping))) number = PieceNumber::get(mapping);
+    if (address >= start && address - start < region::bytes_of(MappedUnits::get(mapping)))
+      number = PieceNumber::get(mapping);
   });
   return number;
 }
@@ -154,7 +155,7 @@ void physical_mapped(CUmemGenericAllocationHandle handle, std::uint64_t address,
   std::uint64_t *mapping = all->by_address.insert(address);
   if (mapping == nullptr) return;
   // Imported memory is entered as piece 0, so that a range of several mappings can be followed to its end.
-  *mapping = PieceNumber::put(number) | MappedUnits::put(units_for(bytes));
+  *mapping = PieceNumber::put(number) | MappedUnits::put(region::units_for(bytes));
   if (number != 0) change_references(*all, number, 0, 1);
 }
 
@@ -168,7 +169,7 @@ void physical_unmapped(std::uint64_t address, std::uint64_t bytes) {
       std::uint64_t *mapping = all->by_address.find(address);
       if (mapping == nullptr) return;
       const std::uint64_t number = PieceNumber::get(*mapping);
-      address += bytes_of(MappedUnits::get(*mapping));
+      address += region::bytes_of(MappedUnits::get(*mapping));
       all->by_address.erase(mapping);
       if (number != 0) hidden = change_references(*all, number, 0, -1);
     }
@@ -190,4 +191,4 @@ void physical_shared_at(std::uint64_t address) {
   share(*all, number_at(*all, address));
 }
 
-}  // namespace vgpu
+}  // namespace vgpu::runtime

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include "hooks/cuda_api.h"
+#include "driver/cuda_api.h"
 
-namespace vgpu {
+namespace vgpu::runtime {
 
 // Made and charged: `units` on `dev`. False: no memory to remember it.
 bool physical_made(CUmemGenericAllocationHandle handle, unsigned dev, std::uint64_t units);
@@ -23,4 +23,4 @@ void physical_unmapped(std::uint64_t address, std::uint64_t bytes);
 void physical_shared(CUmemGenericAllocationHandle handle);
 void physical_shared_at(std::uint64_t address);
 
-}  // namespace vgpu
+}  // namespace vgpu::runtime

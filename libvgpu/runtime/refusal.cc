@@ -6,11 +6,11 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "base/wiped.h"
 #include "log.h"
 #include "runtime.h"
-#include "wiped.h"
 
-namespace vgpu {
+namespace vgpu::runtime {
 
 namespace {
 
@@ -67,13 +67,13 @@ struct Holders {
 
 Holders find_holders(unsigned dev) {
   Holders holders;
-  const Usage &usage = region().usage();
-  for (unsigned slot = kRootSlot + 1; slot < kSlots; ++slot) {
-    const OwnerWord owner = OwnerWord::unpack(usage.owner(slot).load(std::memory_order_relaxed));
-    if (owner.state == OwnerWord::kFree) continue;
+  const region::Usage &usage = job_region().usage();
+  for (unsigned slot = region::kRootSlot + 1; slot < region::kSlots; ++slot) {
+    const region::OwnerWord owner = region::OwnerWord::unpack(usage.owner(slot).load(std::memory_order_relaxed));
+    if (owner.state == region::OwnerWord::kFree) continue;
     Holder holder = {owner.pid, 0};
-    for (const Lane &lane : usage.lanes(slot, dev).kinds) {
-      holder.bytes += bytes_of(LaneWord::unpack(lane.current.load(std::memory_order_relaxed)).units);
+    for (const region::Lane &lane : usage.lanes(slot, dev).kinds) {
+      holder.bytes += region::bytes_of(region::LaneWord::unpack(lane.current.load(std::memory_order_relaxed)).units);
     }
     for (Holder &place : holders.largest) {
       if (holder.bytes > place.bytes) std::swap(holder, place);
@@ -104,33 +104,33 @@ void add_holders(unsigned dev, Line *line) {
 }
 
 void add_job(unsigned dev, Line *line) {
-  if (region().job().job_id != 0) {
-    line->add("vgpu: job %llu, GPU %u (%s)", static_cast<unsigned long long>(region().job().job_id), dev,
-              region().device(dev).identity.uuid);
+  if (job_region().job().job_id != 0) {
+    line->add("vgpu: job %llu, GPU %u (%s)", static_cast<unsigned long long>(job_region().job().job_id), dev,
+              job_region().device(dev).identity.uuid);
   } else {
-    line->add("vgpu: GPU %u (%s)", dev, region().device(dev).identity.uuid);
+    line->add("vgpu: GPU %u (%s)", dev, job_region().device(dev).identity.uuid);
   }
 }
 
 }  // namespace
 
-void refuse(unsigned dev, std::uint64_t asked, Grant grant) {
-  if (grant == Grant::refused) rank().note_refusal(dev);
+void refuse(unsigned dev, std::uint64_t asked, region::Grant grant) {
+  if (grant == region::Grant::refused) rank().note_refusal(dev);
   // Without a limit the GPU itself has no more. The driver would refuse it too, without a word, and no option helps.
-  if (grant == Grant::refused && !is_limited(dev)) return;
+  if (grant == region::Grant::refused && !is_limited(dev)) return;
   if (!first_time(&Said::refusal)) return;
-  if (grant == Grant::detached) {
+  if (grant == region::Grant::detached) {
     say(LogLevel::error, rank().trouble().text);
     return;
   }
   Line line;
   add_job(dev, &line);
   line.add(": out of memory: ");
-  line.add_bytes(region().memory_used(dev));
+  line.add_bytes(job_region().memory_used(dev));
   line.add(" used + ");
-  line.add_bytes(bytes_of(units_for(asked)));
+  line.add_bytes(region::bytes_of(region::units_for(asked)));
   line.add(" asked > ");
-  line.add_bytes(region().memory_limit(dev), false);
+  line.add_bytes(job_region().memory_limit(dev), false);
   line.add(" limit");
   add_holders(dev, &line);
   line.add("; ask for more with --gpu-mem");
@@ -145,4 +145,4 @@ void say_not_in_job() {
       "CUDA_VISIBLE_DEVICES to the job's");
 }
 
-}  // namespace vgpu
+}  // namespace vgpu::runtime

@@ -3,11 +3,11 @@
 
 #include "region/region.h"
 
-namespace vgpu {
+namespace vgpu::runtime {
 
 // Says who holds the memory, what was asked for, what would help.
-void refuse(unsigned dev, std::uint64_t asked, Grant grant);
+void refuse(unsigned dev, std::uint64_t asked, region::Grant grant);
 // A device that CUDA shows but the job was not given.
 void say_not_in_job();
 
-}  // namespace vgpu
+}  // namespace vgpu::runtime

@@ -1,42 +1,42 @@
 #include "reserve.h"
 
-#include "hidden.h"
+#include "pool_memory.h"
 #include "refusal.h"
 #include "runtime.h"
-#include "stock.h"
+#include "untracked_memory.h"
 
-namespace vgpu {
+namespace vgpu::runtime {
 
 namespace {
 
 enum class Measure : std::uint8_t { yes, no };
 
-[[gnu::cold, gnu::noinline]] bool reserve_idle_memory(unsigned dev, Kind kind, std::uint64_t bytes, Grant grant,
-                                                      Measure measure) {
-  if (grant == Grant::refused && trim_stock(dev)) grant = rank().try_to_reserve(dev, kind, bytes);
-  if (grant == Grant::refused && measure == Measure::yes && settle_before_refusing(dev)) {
+[[gnu::cold, gnu::noinline]] bool reserve_idle_memory(unsigned dev, region::Kind kind, std::uint64_t bytes,
+                                                      region::Grant grant, Measure measure) {
+  if (grant == region::Grant::refused && trim_stock(dev)) grant = rank().try_to_reserve(dev, kind, bytes);
+  if (grant == region::Grant::refused && measure == Measure::yes && settle_before_refusing(dev)) {
     grant = rank().try_to_reserve(dev, kind, bytes);
   }
-  if (grant == Grant::refused) {
+  if (grant == region::Grant::refused) {
     OthersStopped alone(dev);
     trim_stock(dev);
     grant = rank().try_to_reserve(dev, kind, bytes);
   }
-  if (grant == Grant::granted) return true;
+  if (grant == region::Grant::granted) return true;
   refuse(dev, bytes, grant);
   return false;
 }
 
 }  // namespace
 
-bool reserve_memory(unsigned dev, Kind kind, std::uint64_t bytes) {
-  const Grant grant = rank().try_to_reserve(dev, kind, bytes);
-  return grant == Grant::granted || reserve_idle_memory(dev, kind, bytes, grant, Measure::yes);
+bool reserve_memory(unsigned dev, region::Kind kind, std::uint64_t bytes) {
+  const region::Grant grant = rank().try_to_reserve(dev, kind, bytes);
+  return grant == region::Grant::granted || reserve_idle_memory(dev, kind, bytes, grant, Measure::yes);
 }
 
-bool reserve_measured(unsigned dev, Kind kind, std::uint64_t bytes) {
-  const Grant grant = rank().try_to_reserve(dev, kind, bytes);
-  return grant == Grant::granted || reserve_idle_memory(dev, kind, bytes, grant, Measure::no);
+bool reserve_measured(unsigned dev, region::Kind kind, std::uint64_t bytes) {
+  const region::Grant grant = rank().try_to_reserve(dev, kind, bytes);
+  return grant == region::Grant::granted || reserve_idle_memory(dev, kind, bytes, grant, Measure::no);
 }
 
-}  // namespace vgpu
+}  // namespace vgpu::runtime

@@ -3,11 +3,11 @@
 
 #include "region/region.h"
 
-namespace vgpu {
+namespace vgpu::runtime {
 
 // False: refused, and said.
-bool reserve_memory(unsigned dev, Kind kind, std::uint64_t bytes);
+bool reserve_memory(unsigned dev, region::Kind kind, std::uint64_t bytes);
 // The same from within a measurement of hidden memory, which cannot wait for another one.
-bool reserve_measured(unsigned dev, Kind kind, std::uint64_t bytes);
+bool reserve_measured(unsigned dev, region::Kind kind, std::uint64_t bytes);
 
-}  // namespace vgpu
+}  // namespace vgpu::runtime

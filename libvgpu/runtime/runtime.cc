@@ -6,16 +6,16 @@
 
 #include <new>
 
+#include "base/wiped.h"
 #include "config.h"
+#include "driver/flags.h"
 #include "log.h"
 #include "region/files.h"
-#include "wiped.h"
 
-namespace vgpu {
+namespace vgpu::runtime {
 
 std::atomic<Runtime *> runtime_state{nullptr};
 std::atomic<Mode> runtime_mode{Mode::unknown};
-std::atomic<std::uint8_t> metered_state{0};
 
 namespace {
 
@@ -33,10 +33,10 @@ Mode attach() {
   void *memory = mmap(nullptr, sizeof(Runtime), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return Mode::closed;
   Runtime *state = new (memory) Runtime;
-  const Trust trust = inside_slurm_job() ? Trust::root : Trust::root_or_self;
-  if (const Error error = Region::attach(region_directory(), trust, &state->region)) return without_region(error);
+  if (const Error error = region::Region::attach(region_directory(), region_trust(), &state->region))
+    return without_region(error);
   // Without a slot every allocation is refused, with the reason; a slot may come free.
-  if (const Error error = Rank::attach(state->region, &state->rank); error.fault == Fault::system) {
+  if (const Error error = region::Rank::attach(state->region, &state->rank); error.fault == Fault::system) {
     return without_region(error);
   }
   sayf(LogLevel::info, "vgpu: process %d has slot %u of job %llu in %s", getpid(), state->rank.slot(),
@@ -52,20 +52,8 @@ __attribute__((destructor)) void leave() {
 
 }  // namespace
 
-bool launches_are_metered_now() {
-  bool metered = false;
-  if (region_is_expected()) {
-    RegionFiles files;
-    const Trust trust = inside_slurm_job() ? Trust::root : Trust::root_or_self;
-    // A region that cannot be had is complained of where it matters; until then, not to hook would let launches through.
-    metered = open_limits(region_directory(), trust, O_RDONLY, &files) || files.job.launch_hooks != 0;
-  }
-  metered_state.store(metered ? 2 : 1, std::memory_order_relaxed);
-  return metered;
-}
-
 Mode start_runtime() {
-  if (!region_is_expected()) {
+  if (!driver::region_is_expected()) {
     runtime_mode.store(Mode::inert, std::memory_order_release);
     return Mode::inert;
   }
@@ -79,4 +67,22 @@ Mode start_runtime() {
   return now;
 }
 
-}  // namespace vgpu
+}  // namespace vgpu::runtime
+
+namespace vgpu::driver {
+
+// Known before anything is attached to, because it decides which functions a program is given.
+Flag decide_launches_metered() {
+  bool metered = false;
+  if (region_is_expected()) {
+    region::RegionFiles files;
+    // A region that cannot be had is complained of where it matters; until then, not to hook would let launches through.
+    metered = region::open_limits(runtime::region_directory(), runtime::region_trust(), O_RDONLY, &files) ||
+              files.job.launch_hooks != 0;
+  }
+  const driver::Flag flag = metered ? driver::Flag::yes : driver::Flag::no;
+  launches_metered.store(flag, std::memory_order_relaxed);
+  return flag;
+}
+
+}  // namespace vgpu::driver

@@ -6,7 +6,7 @@
 
 #include "region/region.h"
 
-namespace vgpu {
+namespace vgpu::runtime {
 
 enum class Mode : std::uint8_t {
   unknown,
@@ -16,8 +16,8 @@ enum class Mode : std::uint8_t {
 };
 
 struct Runtime {
-  Region region;
-  Rank rank;
+  region::Region region;
+  region::Rank rank;
 };
 
 // Set before the mode says `active`, and never again. Inherited by forked children, which take a slot of their own.
@@ -33,20 +33,12 @@ inline Mode mode() {
 }
 
 // Only in Mode::active.
-inline Rank &rank() { return runtime_state.load(std::memory_order_relaxed)->rank; }
-inline const Region &region() { return runtime_state.load(std::memory_order_relaxed)->region; }
-
-// Whether this process's launches are metered: its job started with an SM limit. Known before anything is attached to,
-// because it decides which functions a program is given.
-bool launches_are_metered_now();
-extern std::atomic<std::uint8_t> metered_state;  // 0: not asked yet, 1: no, 2: yes
-
-inline bool launches_are_metered() {
-  const std::uint8_t known = metered_state.load(std::memory_order_relaxed);
-  return known != 0 ? known == 2 : launches_are_metered_now();
-}
+inline region::Rank &rank() { return runtime_state.load(std::memory_order_relaxed)->rank; }
+inline const region::Region &job_region() { return runtime_state.load(std::memory_order_relaxed)->region; }
 
 // The job's limit is below what the device has.
-inline bool is_limited(unsigned dev) { return region().memory_limit(dev) < region().device(dev).identity.memory_bytes; }
+inline bool is_limited(unsigned dev) {
+  return job_region().memory_limit(dev) < job_region().device(dev).identity.memory_bytes;
+}
 
-}  // namespace vgpu
+}  // namespace vgpu::runtime

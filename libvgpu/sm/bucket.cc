@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "words.h"
+#include "region/sm_words.h"
 
 namespace vgpu::sm {
 
@@ -13,25 +13,25 @@ using std::memory_order_relaxed;
 constexpr unsigned kPeriodShift = 28;  // of nanoseconds: 268 ms
 
 // Relaxed throughout: each word is a number of its own, and nothing else is published by it.
-void occupy(Word &busy_until, std::uint64_t now_ns, std::uint64_t work_ns) {
+void occupy(region::Word &busy_until, std::uint64_t now_ns, std::uint64_t work_ns) {
   std::uint64_t before = busy_until.load(memory_order_relaxed);
   std::uint64_t from;
   do {
-    from = before > now_ns + kLargestDebtNs ? now_ns : std::max(before, now_ns);
+    from = before > now_ns + region::kLargestDebtNs ? now_ns : std::max(before, now_ns);
   } while (!busy_until.compare_exchange_weak(before, from + work_ns, memory_order_relaxed));
 }
 
 }  // namespace
 
-unsigned contenders(DeviceUsage &device, Standing &standing, std::uint64_t now_ns) {
+unsigned contenders(region::DeviceUsage &device, Standing &standing, std::uint64_t now_ns) {
   const auto period = static_cast<std::uint32_t>(now_ns >> kPeriodShift);
   std::uint64_t word = device.contenders.load(memory_order_relaxed);
   for (;;) {
-    ContendersWord seen = ContendersWord::unpack(word);
+    region::ContendersWord seen = region::ContendersWord::unpack(word);
     if (seen.period != period) {
       seen = {0, seen.period + 1 == period ? seen.count : 0, period};
     } else if (standing.period.load(memory_order_relaxed) == period) {
-      return static_cast<unsigned>(std::clamp<std::uint64_t>(std::max(seen.count, seen.before), 1, kSlots));
+      return static_cast<unsigned>(std::clamp<std::uint64_t>(std::max(seen.count, seen.before), 1, region::kSlots));
     }
     ++seen.count;
     if (!device.contenders.compare_exchange_weak(word, seen.pack(), memory_order_relaxed)) continue;
@@ -40,7 +40,8 @@ unsigned contenders(DeviceUsage &device, Standing &standing, std::uint64_t now_n
   }
 }
 
-Taken take(DeviceUsage &device, Standing &standing, const Price &price, const Take &what, std::uint64_t now_ns) {
+Taken take(region::DeviceUsage &device, Standing &standing, const Price &price, const Take &what,
+           std::uint64_t now_ns) {
   const unsigned ranks = contenders(device, standing, now_ns);
   const std::uint64_t own = ranks > 1 ? standing.own_tat.load(memory_order_relaxed) : 0;
   const std::uint64_t saved_from = now_ns - (what.known ? kBurstNs : 0);
@@ -50,10 +51,11 @@ Taken take(DeviceUsage &device, Standing &standing, const Price &price, const Ta
   std::uint64_t tat = device.tat.load(memory_order_relaxed);
   std::uint64_t next, held;
   do {
-    std::uint64_t start = tat > now_ns + kLargestDebtNs ? now_ns : tat;
+    std::uint64_t start = tat > now_ns + region::kLargestDebtNs ? now_ns : tat;
     // A rank that had its part already comes after the others, or when nobody else came.
     std::uint64_t turn = start;
-    if (own > now_ns && own < now_ns + kLargestDebtNs) turn = std::max(start, std::min(own, start + kPatienceNs));
+    if (own > now_ns && own < now_ns + region::kLargestDebtNs)
+      turn = std::max(start, std::min(own, start + kPatienceNs));
     if (turn > now_ns) return {false, turn};
     start = std::max(start, saved_from);
     next = start + step;
@@ -69,11 +71,11 @@ Taken take(DeviceUsage &device, Standing &standing, const Price &price, const Ta
   return {true, 0, quiet && (ranks == 1 || next + held >= now_ns + what.first_ns), held};
 }
 
-void let_go(DeviceUsage &device, std::uint64_t held_ns) {
+void let_go(region::DeviceUsage &device, std::uint64_t held_ns) {
   if (held_ns != 0) device.tat.fetch_sub(held_ns, memory_order_relaxed);
 }
 
-void correct(DeviceUsage &device, const Price &price, std::int64_t cost_ns) {
+void correct(region::DeviceUsage &device, const Price &price, std::int64_t cost_ns) {
   if (cost_ns == 0) return;
   const bool more = cost_ns > 0;
   const auto amount = static_cast<std::uint64_t>(more ? cost_ns : -cost_ns);

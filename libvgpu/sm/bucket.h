@@ -9,12 +9,11 @@
 #pragma once
 
 #include "region/layout.h"
+#include "region/sm_words.h"
 
 namespace vgpu::sm {
 
 inline constexpr std::uint64_t kBurstNs = 50'000'000;
-// The job's user can write any number into his own words: a later `tat` than this is not believed.
-inline constexpr std::uint64_t kLargestDebtNs = 600'000'000'000;
 // A rank that had more than its part of the budget leaves the next turn to the others for as long as this; whoever is
 // left then takes it. Much less than the burst, so that nothing is lost by it.
 inline constexpr std::uint64_t kPatienceNs = 2'000'000;
@@ -59,13 +58,13 @@ struct Taken {
 };
 
 // How many ranks there are to share with, this one among them.
-unsigned contenders(DeviceUsage &device, Standing &standing, std::uint64_t now_ns);
+unsigned contenders(region::DeviceUsage &device, Standing &standing, std::uint64_t now_ns);
 
-Taken take(DeviceUsage &device, Standing &standing, const Price &price, const Take &what, std::uint64_t now_ns);
+Taken take(region::DeviceUsage &device, Standing &standing, const Price &price, const Take &what, std::uint64_t now_ns);
 
-void let_go(DeviceUsage &device, std::uint64_t held_ns);
+void let_go(region::DeviceUsage &device, std::uint64_t held_ns);
 
 // What was charged turned out to be wrong by this much.
-void correct(DeviceUsage &device, const Price &price, std::int64_t cost_ns);
+void correct(region::DeviceUsage &device, const Price &price, std::int64_t cost_ns);
 
 }  // namespace vgpu::sm

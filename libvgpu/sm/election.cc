@@ -9,10 +9,10 @@ using std::memory_order_acquire;
 using std::memory_order_relaxed;
 
 // The word is the new leader's from here on.
-void adopt(Word &trim, std::uint64_t epoch) {
+void adopt(region::Word &trim, std::uint64_t epoch) {
   std::uint64_t word = trim.load(memory_order_relaxed);
   for (;;) {
-    TrimWord mine = TrimWord::unpack(word);
+    region::TrimWord mine = region::TrimWord::unpack(word);
     mine.epoch = epoch;
     if (trim.compare_exchange_weak(word, mine.pack(), memory_order_acq_rel)) return;
   }
@@ -20,18 +20,18 @@ void adopt(Word &trim, std::uint64_t epoch) {
 
 }  // namespace
 
-Turn claim_turn(DeviceUsage &device, Candidate &candidate, unsigned slot, std::uint64_t now_ms) {
+Turn claim_turn(region::DeviceUsage &device, Candidate &candidate, unsigned slot, std::uint64_t now_ms) {
   std::uint64_t word = device.lease.load(memory_order_acquire);
-  const LeaseWord lease = LeaseWord::unpack(word);
-  const std::uint64_t now = LeaseWord::Stamp::get(LeaseWord::Stamp::put(now_ms));
+  const region::LeaseWord lease = region::LeaseWord::unpack(word);
+  const std::uint64_t now = region::LeaseWord::Stamp::get(region::LeaseWord::Stamp::put(now_ms));
   const bool mine = candidate.epoch != 0 && lease.epoch == candidate.epoch && lease.slot == slot;
   // A stamp from the future is nobody's: the job's user may write what he likes.
   const std::uint64_t age = lease.stamp <= now ? now - lease.stamp : kLeaseTicks * kTickMs;
   if (word != 0 && age < (mine ? kTickMs : kLeaseTicks * kTickMs)) return Turn::no;
 
-  LeaseWord next = {slot, lease.epoch, now};
+  region::LeaseWord next = {slot, lease.epoch, now};
   if (!mine) {
-    next.epoch = (lease.epoch + 1) & LeaseWord::Epoch::kMask;
+    next.epoch = (lease.epoch + 1) & region::LeaseWord::Epoch::kMask;
     if (next.epoch == 0) next.epoch = 1;
   }
   if (!device.lease.compare_exchange_strong(word, next.pack(), memory_order_acq_rel)) return Turn::no;
@@ -41,10 +41,10 @@ Turn claim_turn(DeviceUsage &device, Candidate &candidate, unsigned slot, std::u
   return Turn::first;
 }
 
-bool publish(DeviceUsage &device, const Candidate &candidate, std::uint64_t ratio, bool shared) {
+bool publish(region::DeviceUsage &device, const Candidate &candidate, std::uint64_t ratio, bool shared) {
   std::uint64_t word = device.trim.load(memory_order_acquire);
-  if (TrimWord::unpack(word).epoch != candidate.epoch) return false;
-  const TrimWord next = {ratio, shared, candidate.epoch};
+  if (region::TrimWord::unpack(word).epoch != candidate.epoch) return false;
+  const region::TrimWord next = {ratio, shared, candidate.epoch};
   return device.trim.compare_exchange_strong(word, next.pack(), memory_order_acq_rel);
 }
 

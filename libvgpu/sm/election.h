@@ -7,7 +7,7 @@
 #pragma once
 
 #include "region/layout.h"
-#include "words.h"
+#include "region/sm_words.h"
 
 namespace vgpu::sm {
 
@@ -26,9 +26,9 @@ enum class Turn : std::uint8_t {
 };
 
 // Is it this process's turn to look? If so, not again before the next tick.
-Turn claim_turn(DeviceUsage &device, Candidate &candidate, unsigned slot, std::uint64_t now_ms);
+Turn claim_turn(region::DeviceUsage &device, Candidate &candidate, unsigned slot, std::uint64_t now_ms);
 
 // False: another rank is elected.
-bool publish(DeviceUsage &device, const Candidate &candidate, std::uint64_t ratio, bool shared);
+bool publish(region::DeviceUsage &device, const Candidate &candidate, std::uint64_t ratio, bool shared);
 
 }  // namespace vgpu::sm

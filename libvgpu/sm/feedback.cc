@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "words.h"
+#include "region/sm_words.h"
 
 namespace vgpu::sm {
 
@@ -65,7 +65,7 @@ std::uint64_t Feedback::observe(const Observation &seen, std::uint64_t now_ns, s
                            : (1.0 * span + 1.0 * seen.processes * window) / 100;
   if (span_ns_ < static_cast<double>(kSpanNs) || charged_ns_ <= 0) return ratio;
 
-  const double expected = charged_ns_ * static_cast<double>(ratio) / TrimWord::kOne;
+  const double expected = charged_ns_ * static_cast<double>(ratio) / region::TrimWord::kOne;
   const double doubt = doubt_ns_ + (seen.shared ? 1 : 3) * static_cast<double>(seen.launch_ns);
   if (busy_ns_ <= expected + doubt && busy_ns_ >= expected - doubt) {
     if (span_ns_ > kLongestSpanNs) {
@@ -75,7 +75,7 @@ std::uint64_t Feedback::observe(const Observation &seen, std::uint64_t now_ns, s
   }
   const double fitting = std::clamp(busy_ns_ / charged_ns_, kLeast, kMost);
   forget(now_ns);
-  return static_cast<std::uint64_t>(fitting * TrimWord::kOne);
+  return static_cast<std::uint64_t>(fitting * region::TrimWord::kOne);
 }
 
 }  // namespace vgpu::sm

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "hooks/table.h"
+#include "driver/table.h"
 #include "runtime/devices.h"
 #include "wait.h"
 #include "watch.h"
@@ -21,7 +21,7 @@ struct Process {
     Meter meter;
     Watch watch;
     std::atomic<std::uint64_t> reported_ns;
-  } devices[kMaxDevices];
+  } devices[region::kMaxDevices];
 };
 
 namespace {
@@ -47,8 +47,10 @@ struct Deferred {
 };
 [[gnu::tls_model("initial-exec")]] thread_local constinit Deferred deferred{};
 
-std::uint32_t percent_of(unsigned dev) { return region().device(dev).sm_percent.load(memory_order_relaxed); }
-DeviceUsage &usage_of(unsigned dev) { return region().usage().device(dev); }
+std::uint32_t percent_of(unsigned dev) {
+  return runtime::job_region().device(dev).sm_percent.load(memory_order_relaxed);
+}
+region::DeviceUsage &usage_of(unsigned dev) { return runtime::job_region().usage().device(dev); }
 
 bool is_recording(CUstream stream) {
   if (captures.load(memory_order_relaxed) == 0) return false;
@@ -58,13 +60,15 @@ bool is_recording(CUstream stream) {
 }
 
 // Where the current context is. False: nowhere that concerns us.
-bool metered_place(Place *place) { return mode() == Mode::active && current_place(place) && place->dev != kNotInJob; }
+bool metered_place(runtime::Place *place) {
+  return runtime::mode() == runtime::Mode::active && current_place(place) && place->dev != runtime::kNotInJob;
+}
 
 // The thread's purse for this device; what another device left in it goes back.
 Purse &purse_for(unsigned dev) {
   Purse &purse = purses[dev % kPurses];
   if (purse.dev != dev) {
-    if (purse.launches != 0) rank().note_launches(purse.dev, purse.launches);
+    if (purse.launches != 0) runtime::rank().note_launches(purse.dev, purse.launches);
     if (purse.credit_ns != 0) give_back(usage_of(purse.dev), purse, percent_of(purse.dev));
     purse = {dev, 0, 0};
   }
@@ -75,15 +79,16 @@ void report(Process::Device &device, unsigned dev, Purse &purse, std::uint64_t n
   if (purse.launches < kReportLaunches && now_ns - device.reported_ns.load(memory_order_relaxed) < kReportEveryNs)
     return;
   device.reported_ns.store(now_ns, memory_order_relaxed);
-  rank().note_launches(dev, purse.launches);
+  runtime::rank().note_launches(dev, purse.launches);
   purse.launches = 0;
 }
 
-void read_measurements(Process &state, const Place &place) {
+void read_measurements(Process &state, const runtime::Place &place) {
   // In a capture of whatever stream, asking for an event can spoil it.
   if (captures.load(memory_order_relaxed) != 0) return;
   const auto dev = static_cast<unsigned>(place.dev);
-  if (read_probes(state.probes, place, state.costs, usage_of(dev), percent_of(dev))) wake_all(region().generation());
+  if (read_probes(state.probes, place, state.costs, usage_of(dev), percent_of(dev)))
+    wake_all(runtime::job_region().generation());
 }
 
 }  // namespace
@@ -109,7 +114,7 @@ bool pay_in_context(const Work &work) {
   // A thread that has not been here before, or has a launch to measure, or perhaps one to be recorded.
   if (till.costs == nullptr || deferred.cost != nullptr || captures.load(memory_order_relaxed) != 0) return false;
   CUcontext current;
-  const Place *place = remembered_place(&current);
+  const runtime::Place *place = runtime::remembered_place(&current);
   if (place == nullptr) return false;
   const auto dev = static_cast<unsigned>(place->dev);
   const Cost *cost = till.costs->find_at_once(work.function, work.blocks, work.threads);
@@ -117,7 +122,7 @@ bool pay_in_context(const Work &work) {
 }
 
 Launch::Launch(const Work &work, CUstream stream) : stream_(stream) {
-  Place place;
+  runtime::Place place;
   Process *state = process.get();
   if (state == nullptr || !metered_place(&place) || is_recording(stream_)) return;
   const auto dev = static_cast<unsigned>(place.dev);
@@ -131,12 +136,12 @@ Launch::Launch(const Work &work, CUstream stream) : stream_(stream) {
   till = {deferred.cost == nullptr && sees_one_device() ? &purse : nullptr, &state->costs};
 }
 
-void Launch::pay(Process &state, const Place &place, Cost &cost, Purse &purse) {
+void Launch::pay(Process &state, const runtime::Place &place, Cost &cost, Purse &purse) {
   const auto dev = static_cast<unsigned>(place.dev);
   Process::Device &device = state.devices[dev];
-  DeviceUsage &usage = usage_of(dev);
+  region::DeviceUsage &usage = usage_of(dev);
 
-  const HalfWord &generation = region().generation();
+  const region::HalfWord &generation = runtime::job_region().generation();
   std::uint64_t waited_since = 0, look_after = kFirstLookNs;
   for (;;) {
     // Acquire: with a new generation comes the new limit. Read before it, so that no change is slept through.
@@ -166,10 +171,10 @@ void Launch::pay(Process &state, const Place &place, Cost &cost, Purse &purse) {
     }
     wait_until(generation, seen, std::min(decision.until_ns, now + longest));
   }
-  if (waited_since != 0) rank().note_throttled(dev, monotonic_ns() - waited_since);
+  if (waited_since != 0) runtime::rank().note_throttled(dev, monotonic_ns() - waited_since);
 }
 
-void Launch::open_deferred(Process &state, const Place &place, const Cost &cost) {
+void Launch::open_deferred(Process &state, const runtime::Place &place, const Cost &cost) {
   const Deferred wanted = deferred;
   deferred.cost = nullptr;
   deferred.never = wanted.stream != stream_;
@@ -184,7 +189,7 @@ void Launch::close(bool launched) {
 }
 
 void before_waiting() {
-  if (mode() != Mode::active) return;
+  if (runtime::mode() != runtime::Mode::active) return;
   for (Purse &purse : purses) {
     if (purse.credit_ns != 0) give_back(usage_of(purse.dev), purse, percent_of(purse.dev));
   }
@@ -192,7 +197,7 @@ void before_waiting() {
 
 void after_waiting() {
   Process *state = process.get();
-  Place place;
+  runtime::Place place;
   if (state == nullptr || state->probes.busy.load(memory_order_relaxed) == 0 || !metered_place(&place)) return;
   read_measurements(*state, place);
 }

@@ -4,7 +4,7 @@
 // of the job's budget, and while there is none it waits, holding nothing. meter.h decides, this carries it out.
 #pragma once
 
-#include "measure.h"
+#include "launch_timer.h"
 #include "runtime/runtime.h"
 
 namespace vgpu::sm {
@@ -55,8 +55,8 @@ class Launch {
   }
 
  private:
-  void open_deferred(Process &state, const Place &place, const Cost &cost);
-  void pay(Process &state, const Place &place, Cost &cost, Purse &purse);
+  void open_deferred(Process &state, const runtime::Place &place, const Cost &cost);
+  void pay(Process &state, const runtime::Place &place, Cost &cost, Purse &purse);
   [[gnu::noinline]] void close(bool launched);
 
   CUstream stream_ = nullptr;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "words.h"
+#include "region/sm_words.h"
 
 namespace vgpu::sm {
 
@@ -11,18 +11,18 @@ namespace {
 using std::memory_order_relaxed;
 
 // A ratio is believed within these bounds, whatever is in the word.
-constexpr std::uint64_t kLeastRatio = TrimWord::kOne / 64;
-constexpr std::uint64_t kLargestRatio = TrimWord::kOne * 64;
+constexpr std::uint64_t kLeastRatio = region::TrimWord::kOne / 64;
+constexpr std::uint64_t kLargestRatio = region::TrimWord::kOne * 64;
 
-Price price_now(const DeviceUsage &device, std::uint32_t percent, bool *shared) {
-  const TrimWord trim = TrimWord::unpack(device.trim.load(memory_order_relaxed));
+Price price_now(const region::DeviceUsage &device, std::uint32_t percent, bool *shared) {
+  const region::TrimWord trim = region::TrimWord::unpack(device.trim.load(memory_order_relaxed));
   *shared = trim.shared;
   return {std::clamp(percent, 1u, 100u), std::clamp(trim.ratio, kLeastRatio, kLargestRatio)};
 }
 
 }  // namespace
 
-Decision decide(DeviceUsage &device, Meter &meter, Cost &cost, Purse &purse, std::uint32_t percent,
+Decision decide(region::DeviceUsage &device, Meter &meter, Cost &cost, Purse &purse, std::uint32_t percent,
                 std::uint64_t now_ns) {
   bool shared;
   const Price price = price_now(device, percent, &shared);
@@ -47,14 +47,14 @@ Decision decide(DeviceUsage &device, Meter &meter, Cost &cost, Purse &purse, std
   return {true, 0, own, due, taken.alone, taken.held_ns};
 }
 
-bool learn(DeviceUsage &device, Costs &costs, Cost &cost, Measurement measured, std::uint32_t percent) {
+bool learn(region::DeviceUsage &device, Costs &costs, Cost &cost, Measurement measured, std::uint32_t percent) {
   const Price price = price_now(device, percent, &measured.shared);
   const std::int64_t difference = costs.learn(cost, measured);
   correct(device, price, difference);
   return difference < -static_cast<std::int64_t>(kPieceNs);
 }
 
-void give_back(DeviceUsage &device, Purse &purse, std::uint32_t percent) {
+void give_back(region::DeviceUsage &device, Purse &purse, std::uint32_t percent) {
   bool shared;
   correct(device, price_now(device, percent, &shared), -static_cast<std::int64_t>(purse.credit_ns));
   purse.credit_ns = 0;

@@ -34,15 +34,15 @@ struct Decision {
 };
 
 // The launch that the purse could not pay for: takes from the budget. `percent` is below 100.
-Decision decide(DeviceUsage &device, Meter &meter, Cost &cost, Purse &purse, std::uint32_t percent,
+Decision decide(region::DeviceUsage &device, Meter &meter, Cost &cost, Purse &purse, std::uint32_t percent,
                 std::uint64_t now_ns);
 
 // A launch was measured. True: much was given back, and others may be waiting for less than they think.
-bool learn(DeviceUsage &device, Costs &costs, Cost &cost, Measurement measured, std::uint32_t percent);
+bool learn(region::DeviceUsage &device, Costs &costs, Cost &cost, Measurement measured, std::uint32_t percent);
 
 // The thread is about to wait for the device, and may do something else then: what it did not spend goes back. Spent
 // later, it would come into the way of what others measure.
-void give_back(DeviceUsage &device, Purse &purse, std::uint32_t percent);
+void give_back(region::DeviceUsage &device, Purse &purse, std::uint32_t percent);
 
 // What a launch does first, and mostly all.
 inline bool pay(Purse &purse, unsigned dev, const Cost &cost) {

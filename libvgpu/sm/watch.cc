@@ -23,8 +23,8 @@ std::uint64_t nvml_clock_us() {
 }
 
 // Whether others than the job's own processes compute there, too.
-bool is_shared(unsigned dev, JobProcesses &job) {
-  NvmlProcesses processes;
+bool is_shared(unsigned dev, runtime::JobProcesses &job) {
+  runtime::NvmlProcesses processes;
   if (!list_processes(dev, &processes)) return false;
   for (unsigned i = 0; i < processes.count; ++i) job.see(processes.entries[i].pid);
   for (unsigned i = 0; i < processes.count; ++i) {
@@ -34,8 +34,8 @@ bool is_shared(unsigned dev, JobProcesses &job) {
 }
 
 // The job's own part of what is new since the last look. False: nothing is.
-bool observe(Watch &state, unsigned dev, JobProcesses &job, std::uint64_t now_ns, Observation *seen) {
-  NvmlSamples samples;
+bool observe(Watch &state, unsigned dev, runtime::JobProcesses &job, std::uint64_t now_ns, Observation *seen) {
+  runtime::NvmlSamples samples;
   const std::uint64_t now_us = nvml_clock_us();
   if (state.seen_us == 0) state.seen_us = now_us - 1'000'000;
   if (!list_utilisation(dev, state.seen_us, &samples)) return false;
@@ -53,14 +53,14 @@ bool observe(Watch &state, unsigned dev, JobProcesses &job, std::uint64_t now_ns
   return true;
 }
 
-void look(Watch &state, unsigned dev, DeviceUsage &device, const Costs &costs, std::uint64_t now_ns) {
+void look(Watch &state, unsigned dev, region::DeviceUsage &device, const Costs &costs, std::uint64_t now_ns) {
   if (state.revisions != costs.revisions()) {
     state.revisions = costs.revisions();
     state.feedback.forget(now_ns);
   }
   state.feedback.note_charged(now_ns, device.charged_ns.load(std::memory_order_relaxed));
-  TrimWord trim = TrimWord::unpack(device.trim.load(std::memory_order_relaxed));
-  JobProcesses job;
+  region::TrimWord trim = region::TrimWord::unpack(device.trim.load(std::memory_order_relaxed));
+  runtime::JobProcesses job;
   Observation seen;
   seen.shared = is_shared(dev, job);
   seen.launch_ns = costs.typical_ns();
@@ -70,11 +70,11 @@ void look(Watch &state, unsigned dev, DeviceUsage &device, const Costs &costs, s
 
 }  // namespace
 
-void watch(Watch &state, unsigned dev, DeviceUsage &device, const Costs &costs, std::uint64_t now_ns) {
+void watch(Watch &state, unsigned dev, region::DeviceUsage &device, const Costs &costs, std::uint64_t now_ns) {
   if (state.busy.exchange(true, std::memory_order_acquire)) return;
   if (now_ns >= state.not_before_ns) {
     state.not_before_ns = now_ns + kTickMs * 1'000'000 / 4;
-    const Turn turn = claim_turn(device, state.candidate, rank().slot(), now_ns / 1'000'000);
+    const Turn turn = claim_turn(device, state.candidate, runtime::rank().slot(), now_ns / 1'000'000);
     if (turn == Turn::first) state.feedback.reset();
     if (turn != Turn::no) {
       look(state, dev, device, costs, now_ns);

@@ -18,6 +18,6 @@ struct Watch {
 };
 
 // Called by whoever waits for budget. Mostly does nothing. Holds no lock while NVML answers.
-void watch(Watch &watch, unsigned dev, DeviceUsage &device, const Costs &costs, std::uint64_t now_ns);
+void watch(Watch &watch, unsigned dev, region::DeviceUsage &device, const Costs &costs, std::uint64_t now_ns);
 
 }  // namespace vgpu::sm

@@ -16,19 +16,19 @@ BenchRegion::BenchRegion(const std::string &parent, std::uint64_t memory_limit, 
   name_ = "region-" + std::to_string(++made);
   directory_ = parent_ + "/" + name_;
 
-  vgpu::DeviceSpec device;
+  vgpu::region::DeviceSpec device;
   std::snprintf(device.identity.uuid, sizeof device.identity.uuid, "%s", uuid);
   device.identity.memory_bytes = device_bytes;
   device.memory_limit = memory_limit;
-  vgpu::RegionSpec spec;
+  vgpu::region::RegionSpec spec;
   spec.uid = getuid();
   spec.ndev = 1;
   spec.devices = &device;
-  check(vgpu::Region::create(parent_.c_str(), name_.c_str(), spec));
+  check(vgpu::region::Region::create(parent_.c_str(), name_.c_str(), spec));
 }
 
 BenchRegion::~BenchRegion() {
-  const vgpu::Error error = vgpu::Region::remove(parent_.c_str(), name_.c_str());
+  const vgpu::Error error = vgpu::region::Region::remove(parent_.c_str(), name_.c_str());
   if (error) std::fprintf(stderr, "%s\n", error.text);
 }
 

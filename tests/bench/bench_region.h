@@ -32,15 +32,17 @@ class BenchRegion {
 // A rank that this process owns, with the mapping it stands on.
 struct AttachedRank {
   explicit AttachedRank(const BenchRegion &made) {
-    check(vgpu::Region::attach(made.directory(), vgpu::Trust::root_or_self, &region));
-    check(vgpu::Rank::attach(region, &rank));
+    check(vgpu::region::Region::attach(made.directory(), vgpu::region::Trust::root_or_self, &region));
+    check(vgpu::region::Rank::attach(region, &rank));
   }
-  bool reserve(std::uint64_t bytes) { return rank.reserve(0, vgpu::Kind::data, bytes) == vgpu::Grant::granted; }
-  void release(std::uint64_t bytes) { rank.release(0, vgpu::Kind::data, bytes); }
+  bool reserve(std::uint64_t bytes) {
+    return rank.reserve(0, vgpu::region::Kind::data, bytes) == vgpu::region::Grant::granted;
+  }
+  void release(std::uint64_t bytes) { rank.release(0, vgpu::region::Kind::data, bytes); }
   std::uint64_t used() { return rank.memory_used(0); }
 
-  vgpu::Region region;
-  vgpu::Rank rank;
+  vgpu::region::Region region;
+  vgpu::region::Rank rank;
 };
 
 }  // namespace bench

@@ -48,7 +48,7 @@ double attach_p50_us(const std::string &scratch, unsigned processes) {
   struct Stage {
     Gate start;
     Gate done;  // nobody leaves before all have a slot
-    double took_us[vgpu::kSlots];
+    double took_us[vgpu::region::kSlots];
   };
   const BenchRegion made(scratch, kPlenty);
   Shared<Stage> stage;
@@ -69,9 +69,10 @@ double snapshot_us(const BenchRegion &crowded) {
   constexpr unsigned kReads = 100;
   std::vector<double> took;
   for (unsigned i = 0; i < kReads; ++i) {
-    vgpu::Snapshot snapshot;
+    vgpu::region::Snapshot snapshot;
     const std::uint64_t start = now_ns();
-    check(vgpu::Snapshot::read(crowded.directory(), vgpu::Trust::root_or_self, vgpu::Detail::memory, &snapshot));
+    check(vgpu::region::Snapshot::read(crowded.directory(), vgpu::region::Trust::root_or_self,
+                                       vgpu::region::Detail::memory, &snapshot));
     took.push_back(static_cast<double>(now_ns() - start) / kMicrosecond);
   }
   return median(took);

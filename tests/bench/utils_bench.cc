@@ -30,32 +30,33 @@ constexpr unsigned kRanks = 64;
 constexpr std::uint64_t kPlenty = std::uint64_t{1} << 36;
 
 void create_job(const std::string &parent, unsigned job) {
-  std::vector<vgpu::DeviceSpec> devices(kGpus);
+  std::vector<vgpu::region::DeviceSpec> devices(kGpus);
   for (unsigned i = 0; i < kGpus; ++i) {
     std::snprintf(devices[i].identity.uuid, sizeof devices[i].identity.uuid, "GPU-bench-%u", i);
     devices[i].memory_limit = kPlenty;
     devices[i].identity.memory_bytes = kPlenty;
   }
-  vgpu::RegionSpec spec;
+  vgpu::region::RegionSpec spec;
   spec.job_id = job;
   spec.uid = getuid();
   spec.ndev = kGpus;
   spec.devices = devices.data();
-  check(vgpu::Region::create(parent.c_str(), std::to_string(job).c_str(), spec));
+  check(vgpu::region::Region::create(parent.c_str(), std::to_string(job).c_str(), spec));
 }
 
 struct JobRank {
   JobRank(const std::string &parent, unsigned job) {
     const std::string path = parent + "/" + std::to_string(job);
-    check(vgpu::Region::attach(path.c_str(), vgpu::Trust::root_or_self, &region));
-    check(vgpu::Rank::attach(region, &rank));
+    check(vgpu::region::Region::attach(path.c_str(), vgpu::region::Trust::root_or_self, &region));
+    check(vgpu::region::Rank::attach(region, &rank));
   }
   void reserve(unsigned dev) {
-    if (rank.reserve(dev, vgpu::Kind::data, kPairBytes) != vgpu::Grant::granted) throw Failure("a rank got nothing");
+    if (rank.reserve(dev, vgpu::region::Kind::data, kPairBytes) != vgpu::region::Grant::granted)
+      throw Failure("a rank got nothing");
   }
 
-  vgpu::Region region;
-  vgpu::Rank rank;
+  vgpu::region::Region region;
+  vgpu::region::Rank rank;
 };
 
 // Each process is a rank of every job, and holds memory on every GPU.
@@ -150,7 +151,7 @@ double slowdown_percent(const std::string &directory) {
   JobRank self(directory, 1);
   const auto pair = [&] {
     self.reserve(0);
-    self.rank.release(0, vgpu::Kind::data, kPairBytes);
+    self.rank.release(0, vgpu::region::Kind::data, kPairBytes);
   };
   const Watcher watcher(directory);
   std::vector<double> lost;

@@ -7,6 +7,7 @@
 
 int main(int argc, char **argv) {
   using namespace vgpu;
+  using namespace vgpu::region;
   if (argc != 2) {
     std::fprintf(stderr, "usage: region_books DIRECTORY\n");
     return 2;

@@ -13,7 +13,9 @@
 
 #include "region/support.h"
 
-namespace vgpu {
+namespace vgpu::runtime {
+
+using namespace region;
 namespace {
 
 bool operator==(const Allocation &a, const Allocation &b) {
@@ -239,4 +241,4 @@ TEST_F(AllocationsTest, AChildStartsWithNone) {
 }
 
 }  // namespace
-}  // namespace vgpu
+}  // namespace vgpu::runtime

@@ -12,6 +12,8 @@
 
 namespace vgpu::test {
 
+using namespace runtime;
+
 namespace {
 
 template <typename Output>

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "hooks/cuda_api.h"
+#include "driver/cuda_api.h"
 
 namespace vgpu::test {
 

@@ -3,6 +3,8 @@
 #include "support.h"
 
 namespace vgpu::test {
+
+using namespace region;
 namespace {
 
 class ChargeTest : public HooksTest, public testing::WithParamInterface<Maker> {

@@ -32,6 +32,8 @@
 #include "stress_rank.h"
 
 namespace vgpu::test {
+
+using namespace runtime;
 namespace {
 
 int run(Arguments &arguments, Values &values);

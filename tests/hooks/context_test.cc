@@ -3,6 +3,8 @@
 #include "support.h"
 
 namespace vgpu::test {
+
+using namespace region;
 namespace {
 
 // A way to make a context and a way to end it.

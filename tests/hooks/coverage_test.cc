@@ -19,7 +19,7 @@ std::set<std::string> accounted_symbols() {
 #define NVML_HOOK(symbol, family, rule) {#symbol, #rule},
 #define CUDA_CALL(symbol)
 #define NVML_CALL(symbol)
-#include "hooks/table.def"
+#include "driver/table.def"
 #undef CUDA_HOOK
 #undef NVML_HOOK
 #undef CUDA_CALL

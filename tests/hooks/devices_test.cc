@@ -6,6 +6,9 @@
 #include "fake_driver.h"
 
 namespace vgpu::test {
+
+using namespace region;
+using namespace runtime;
 namespace {
 
 // What the driver says about the device that is asked for next. Answers are kept per ordinal and per handle, so every

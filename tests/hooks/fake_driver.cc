@@ -1,8 +1,8 @@
 #include "fake_driver.h"
 
-#include "hooks/resolve.h"
+#include "driver/resolve.h"
 
-namespace vgpu {
+namespace vgpu::driver {
 
 std::atomic<void *> real_pointers[kSymbols];
 
@@ -15,4 +15,4 @@ void *find_real(Symbol symbol) {
 // No NVML: nothing hidden is ever found.
 void *loader_open(const char *, int) { return nullptr; }
 
-}  // namespace vgpu
+}  // namespace vgpu::driver

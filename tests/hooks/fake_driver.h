@@ -6,17 +6,21 @@
 #include <cstring>
 #include <map>
 
-#include "hooks/table.h"
+#include "driver/table.h"
 #include "region/support.h"
 #include "runtime/runtime.h"
 
 namespace vgpu::test {
 
+using namespace driver;
+using namespace region;
+using namespace runtime;
+
 inline std::map<Symbol, void *> fake_functions;
 
 // FAKE(cuCtxGetDevice, (CUdevice *device) { ... }) stands for the driver's function until the program ends.
-#define FAKE(symbol, ...)                                \
-  ::vgpu::test::fake_functions[::vgpu::Symbol::symbol] = \
+#define FAKE(symbol, ...)                                        \
+  ::vgpu::test::fake_functions[::vgpu::driver::Symbol::symbol] = \
       reinterpret_cast<void *>(static_cast<decltype(&::symbol)>([] __VA_ARGS__))
 
 // A region, to which this process is attached as the library would attach it.

@@ -7,6 +7,8 @@
 #include "support.h"
 
 namespace vgpu::test {
+
+using namespace region;
 namespace {
 
 constexpr int kUnknown = CUDA_ERROR_UNKNOWN;
@@ -230,7 +232,7 @@ TEST_P(ScriptTest, WhateverTheLibraryAsksFails) {
 #define NVML_HOOK(...)
 #define CUDA_CALL(symbol) #symbol,
 #define NVML_CALL(symbol) #symbol,
-#include "hooks/table.def"
+#include "driver/table.def"
 #undef CUDA_HOOK
 #undef NVML_HOOK
 #undef CUDA_CALL

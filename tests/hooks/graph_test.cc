@@ -1,8 +1,11 @@
 // Graphs: what their nodes allocate is charged when it is taken, at the launch, and until the driver has given it back.
-#include "hooks/cuda_api.h"
+#include "driver/cuda_api.h"
 #include "support.h"
 
 namespace vgpu::test {
+
+using namespace driver;
+using namespace region;
 namespace {
 
 class GraphTest : public OneRankTest {

@@ -1,8 +1,10 @@
 // Memory that no allocation shows: green contexts, heaps, libraries that are loaded when they are first used.
-#include "hooks/cuda_api.h"
+#include "driver/cuda_api.h"
 #include "support.h"
 
 namespace vgpu::test {
+
+using namespace region;
 namespace {
 
 constexpr std::uint64_t kGreen = 4 * kMiB;  // what a green context of the simulated driver takes itself

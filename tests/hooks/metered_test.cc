@@ -5,6 +5,8 @@
 #include "support.h"
 
 namespace vgpu::test {
+
+using namespace region;
 namespace {
 
 using Clock = std::chrono::steady_clock;

@@ -3,6 +3,8 @@
 #include "support.h"
 
 namespace vgpu::test {
+
+using namespace region;
 namespace {
 
 class ModuleTest : public HooksTest, public testing::WithParamInterface<Maker> {

@@ -3,6 +3,8 @@
 
 namespace vgpu::test {
 
+using namespace runtime;
+
 namespace {
 
 using Handle = CUmemGenericAllocationHandle;

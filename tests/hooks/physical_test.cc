@@ -1,7 +1,7 @@
 // Physical memory: charged to the device it is on, from cuMemCreate until its last handle and its last mapping are gone.
 #include <algorithm>
 
-#include "hooks/cuda_api.h"
+#include "driver/cuda_api.h"
 #include "support.h"
 
 namespace vgpu::test {

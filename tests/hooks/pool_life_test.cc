@@ -2,6 +2,8 @@
 #include "pool_support.h"
 
 namespace vgpu::test {
+
+using namespace region;
 namespace {
 
 // ---- whose pool -----------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "hooks/cuda_api.h"
+#include "driver/cuda_api.h"
 #include "support.h"
 
 namespace vgpu::test {

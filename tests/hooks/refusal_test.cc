@@ -3,6 +3,8 @@
 #include "support.h"
 
 namespace vgpu::test {
+
+using namespace region;
 namespace {
 
 constexpr char kNotOurs[] =

@@ -1,9 +1,11 @@
 // Memory that several processes of a job hold, or that comes from another interface: charged once, where it was made, and
 // not lost when its maker goes first.
-#include "hooks/cuda_api.h"
+#include "driver/cuda_api.h"
 #include "support.h"
 
 namespace vgpu::test {
+
+using namespace region;
 namespace {
 
 constexpr std::uint64_t kBytes = 8 * kMiB;

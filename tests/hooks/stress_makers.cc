@@ -7,6 +7,7 @@
 #include <mutex>
 
 namespace vgpu::test {
+
 namespace {
 
 using Handle = CUmemGenericAllocationHandle;

@@ -17,6 +17,8 @@
 #include "support.h"
 
 namespace vgpu::test {
+
+using namespace region;
 namespace {
 
 constexpr std::uint64_t kContext = 4 * kMiB;

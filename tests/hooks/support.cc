@@ -13,6 +13,8 @@
 
 namespace vgpu::test {
 
+using namespace region;
+
 namespace {
 
 constexpr const char *kOurs[] = {"LD_", "VGPU_REGION=", "VGPU_LOG=", "CUDA_", "SIMGPU_", "SLURM_"};

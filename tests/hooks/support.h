@@ -15,6 +15,8 @@
 
 namespace vgpu::test {
 
+using namespace region;
+
 inline constexpr std::uint64_t kBlock = simgpu::kBlockBytes;
 
 // A node of the test's own, for as long as this lives. Devices are numbered as NVML and PCI do.

@@ -5,6 +5,8 @@
 #include "support.h"
 
 namespace vgpu::test {
+
+using namespace region;
 namespace {
 
 constexpr std::uint64_t kMost32 = 0xffffffff;

@@ -9,14 +9,14 @@
 #include <filesystem>
 #include <fstream>
 
-#include "node/probe/nvml_calls.h"
+#include "utils/vgpu-probe/nvml_calls.h"
 
 namespace {
 
-using vgpu::nvml::Device;
-using vgpu::nvml::Memory;
-using vgpu::nvml::PciInfo;
-using vgpu::nvml::Result;
+using vgpu::probe::nvml::Device;
+using vgpu::probe::nvml::Memory;
+using vgpu::probe::nvml::PciInfo;
+using vgpu::probe::nvml::Result;
 
 constexpr Result kNotSupported = 3, kDriverNotLoaded = 9, kGpuIsLost = 15;
 
@@ -66,7 +66,7 @@ Result nvmlInit_v2() {
     sigprocmask(SIG_BLOCK, &all, nullptr);
     for (;;) pause();
   }
-  return vgpu::nvml::kSuccess;
+  return vgpu::probe::nvml::kSuccess;
 }
 
 const char *nvmlErrorString(Result result) {
@@ -131,7 +131,7 @@ Result nvmlDeviceGetMaxMigDeviceCount(Device, unsigned *count) {
 }
 
 Result nvmlDeviceGetMigDeviceHandleByIndex(Device, unsigned index, Device *mig) {
-  if (index % 2 != 0) return vgpu::nvml::kNotFound;
+  if (index % 2 != 0) return vgpu::probe::nvml::kNotFound;
   *mig = handle(101 + index);
   return 0;
 }

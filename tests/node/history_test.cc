@@ -6,6 +6,9 @@
 #include "region/support.h"
 
 namespace vgpu::test {
+
+using namespace node;
+using namespace region;
 namespace {
 
 class HistoryTest : public RegionTest {

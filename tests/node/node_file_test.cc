@@ -12,7 +12,9 @@
 #include "node/node.h"
 #include "region/support.h"
 
-namespace vgpu {
+namespace vgpu::node {
+
+using namespace region;
 namespace {
 
 NodeDevice make_device(unsigned number) {
@@ -268,4 +270,4 @@ TEST_F(NodeFile, OfAnotherUserIsRefused) {
 }
 
 }  // namespace
-}  // namespace vgpu
+}  // namespace vgpu::node

@@ -14,10 +14,10 @@
 #include <iterator>
 #include <thread>
 
-#include "node/probe/nvml_probe.h"
 #include "region/support.h"
+#include "utils/vgpu-probe/nvml_probe.h"
 
-namespace vgpu {
+namespace vgpu::node {
 namespace {
 
 std::ptrdiff_t open_files() {
@@ -28,7 +28,7 @@ std::ptrdiff_t open_files() {
 class Probe : public ::testing::Test {
  protected:
   Probe() {
-    options_.program = VGPU_BUILD_DIR "/libvgpu/node/vgpu-probe";
+    options_.program = VGPU_BUILD_DIR "/utils/vgpu-probe/vgpu-probe";
     options_.nvml = VGPU_BUILD_DIR "/tests/node/fake_nvml.so";
     setenv("FAKE_NVML_RECORD", record().c_str(), 1);
     // hwloc looks at a machine with thousands of large buffers, each of which costs a sanitizer a millisecond.
@@ -315,4 +315,4 @@ TEST_F(Probe, ProgramThatNeverEnds) {
 }
 
 }  // namespace
-}  // namespace vgpu
+}  // namespace vgpu::node

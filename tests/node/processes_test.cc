@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace vgpu {
+namespace vgpu::node {
 namespace {
 
 TEST(Processes, ReadBackAsWritten) {
@@ -33,4 +33,4 @@ TEST(Processes, AnythingElseIsRefusedAndChangesNothing) {
 }
 
 }  // namespace
-}  // namespace vgpu
+}  // namespace vgpu::node

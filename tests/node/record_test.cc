@@ -7,6 +7,9 @@
 #include "region/support.h"
 
 namespace vgpu::test {
+
+using namespace node;
+using namespace region;
 namespace {
 
 class Record : public RegionTest {

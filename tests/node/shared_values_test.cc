@@ -6,7 +6,7 @@
 
 #include "node/values.h"
 
-namespace vgpu {
+namespace vgpu::node {
 namespace {
 
 // In the words of the table. The sentence around a refusal's reason is another test's business.
@@ -36,4 +36,4 @@ TEST(SharedValues, MeanWhatTheTableSays) {
 }
 
 }  // namespace
-}  // namespace vgpu
+}  // namespace vgpu::node

@@ -7,35 +7,37 @@
 #include <string>
 
 #include "node/probe.h"
-#include "node/probe/nvml_calls.h"
 #include "region/support.h"
+#include "utils/vgpu-probe/nvml_calls.h"
 
-namespace vgpu {
+namespace vgpu::node {
+
+using namespace region;
 namespace {
 
-static_assert(sizeof(nvml::Memory) == sizeof(nvmlMemory_t));
-static_assert(offsetof(nvml::Memory, total) == offsetof(nvmlMemory_t, total));
-static_assert(sizeof(nvml::PciInfo) == sizeof(nvmlPciInfo_t));
-static_assert(offsetof(nvml::PciInfo, domain) == offsetof(nvmlPciInfo_t, domain));
-static_assert(offsetof(nvml::PciInfo, bus) == offsetof(nvmlPciInfo_t, bus));
-static_assert(offsetof(nvml::PciInfo, device) == offsetof(nvmlPciInfo_t, device));
-static_assert(offsetof(nvml::PciInfo, bus_id) == offsetof(nvmlPciInfo_t, busId));
-static_assert(sizeof(nvml::Process) == sizeof(nvmlProcessInfo_v2_t));
-static_assert(offsetof(nvml::Process, used_memory) == offsetof(nvmlProcessInfo_v2_t, usedGpuMemory));
-static_assert(sizeof(nvml::Utilization) == sizeof(nvmlProcessUtilizationSample_t));
-static_assert(offsetof(nvml::Utilization, time_us) == offsetof(nvmlProcessUtilizationSample_t, timeStamp));
-static_assert(offsetof(nvml::Utilization, sm_percent) == offsetof(nvmlProcessUtilizationSample_t, smUtil));
-static_assert(nvml::kInsufficientSize == NVML_ERROR_INSUFFICIENT_SIZE);
-static_assert(nvml::kNoValue == static_cast<unsigned long long>(NVML_VALUE_NOT_AVAILABLE));
-static_assert(nvml::kSuccess == NVML_SUCCESS && nvml::kNotFound == NVML_ERROR_NOT_FOUND);
-static_assert(nvml::kUuidSize >= NVML_DEVICE_UUID_V2_BUFFER_SIZE);
-static_assert(sizeof(nvml::Device) == sizeof(nvmlDevice_t));
+static_assert(sizeof(probe::nvml::Memory) == sizeof(nvmlMemory_t));
+static_assert(offsetof(probe::nvml::Memory, total) == offsetof(nvmlMemory_t, total));
+static_assert(sizeof(probe::nvml::PciInfo) == sizeof(nvmlPciInfo_t));
+static_assert(offsetof(probe::nvml::PciInfo, domain) == offsetof(nvmlPciInfo_t, domain));
+static_assert(offsetof(probe::nvml::PciInfo, bus) == offsetof(nvmlPciInfo_t, bus));
+static_assert(offsetof(probe::nvml::PciInfo, device) == offsetof(nvmlPciInfo_t, device));
+static_assert(offsetof(probe::nvml::PciInfo, bus_id) == offsetof(nvmlPciInfo_t, busId));
+static_assert(sizeof(probe::nvml::Process) == sizeof(nvmlProcessInfo_v2_t));
+static_assert(offsetof(probe::nvml::Process, used_memory) == offsetof(nvmlProcessInfo_v2_t, usedGpuMemory));
+static_assert(sizeof(probe::nvml::Utilization) == sizeof(nvmlProcessUtilizationSample_t));
+static_assert(offsetof(probe::nvml::Utilization, time_us) == offsetof(nvmlProcessUtilizationSample_t, timeStamp));
+static_assert(offsetof(probe::nvml::Utilization, sm_percent) == offsetof(nvmlProcessUtilizationSample_t, smUtil));
+static_assert(probe::nvml::kInsufficientSize == NVML_ERROR_INSUFFICIENT_SIZE);
+static_assert(probe::nvml::kNoValue == static_cast<unsigned long long>(NVML_VALUE_NOT_AVAILABLE));
+static_assert(probe::nvml::kSuccess == NVML_SUCCESS && probe::nvml::kNotFound == NVML_ERROR_NOT_FOUND);
+static_assert(probe::nvml::kUuidSize >= NVML_DEVICE_UUID_V2_BUFFER_SIZE);
+static_assert(sizeof(probe::nvml::Device) == sizeof(nvmlDevice_t));
 
 class SimulatedNode : public ::testing::TestWithParam<const char *> {
  protected:
   SimulatedNode() {
     setenv("SIMGPU_NODE", directory_.path().c_str(), 1);
-    options_.program = VGPU_BUILD_DIR "/libvgpu/node/vgpu-probe";
+    options_.program = VGPU_BUILD_DIR "/utils/vgpu-probe/vgpu-probe";
     options_.nvml = std::string(VGPU_BUILD_DIR "/tests/simgpu/") + GetParam() + "/libnvidia-ml.so.1";
     options_.hwloc_xml = VGPU_SOURCE_DIR "/tests/node/topology.xml";
   }
@@ -124,4 +126,4 @@ TEST_P(SimulatedNode, CanBeWrittenDownAndReadBack) {
 }
 
 }  // namespace
-}  // namespace vgpu
+}  // namespace vgpu::node

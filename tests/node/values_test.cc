@@ -6,7 +6,7 @@
 #include <clocale>
 #include <cstring>
 
-namespace vgpu {
+namespace vgpu::node {
 namespace {
 
 constexpr std::uint64_t kKi = 1024, kMi = kKi * 1024, kGi = kMi * 1024, kTi = kGi * 1024;
@@ -345,4 +345,4 @@ TEST(Format, Shares) {
 }
 
 }  // namespace
-}  // namespace vgpu
+}  // namespace vgpu::node

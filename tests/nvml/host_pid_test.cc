@@ -4,11 +4,13 @@
 
 #include <algorithm>
 
-#include "region/file_lock.h"
+#include "base/file_lock.h"
 #include "region/files.h"
 #include "support.h"
 
 namespace vgpu::test {
+
+using namespace region;
 
 namespace {
 

@@ -11,6 +11,8 @@
 
 namespace vgpu::test {
 
+using namespace region;
+
 namespace {
 
 constexpr char kNode[] =

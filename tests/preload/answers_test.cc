@@ -61,7 +61,7 @@ class Answers : public LevelTest {
 #define NVML_HOOK(...)
 #define CUDA_CALL(...)
 #define NVML_CALL(...)
-#include "hooks/table.def"
+#include "driver/table.def"
 #undef CUDA_CALL
 #undef NVML_CALL
 #undef CUDA_HOOK

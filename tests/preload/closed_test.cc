@@ -10,6 +10,8 @@
 
 namespace vgpu::test {
 
+using namespace region;
+
 namespace {
 
 constexpr uid_t kNobody = 65534;

@@ -16,15 +16,15 @@ cp "$include/cuda.h" "$scratch/include"
 flags="-Wall -Wextra -Werror -O0 -fPIC -fno-exceptions -fno-rtti -fvisibility=hidden -fno-threadsafe-statics"
 flags="$flags -D__CUDA_API_VERSION_INTERNAL -DNVML_NO_UNVERSIONED_FUNC_DEFS -I$scratch/include -I$source_dir/libvgpu"
 flags="$flags -DPACKAGE_VERSION=\"0\""
-for folder in hooks runtime sm; do
+for folder in driver runtime sm hooks; do
   mkdir "$scratch/$folder"
   # shellcheck disable=SC2086  # the compiler and its flags are lists
   (cd "$scratch/$folder" && printf '%s\n' "$source_dir/libvgpu/$folder"/*.cc |
     xargs -P "$(nproc)" -n 4 ${CXX:-g++ -std=c++20} $flags ${NVML_CPPFLAGS:-} -c)
 done
 # shellcheck disable=SC2086
-${CXX:-g++ -std=c++20} -shared -nodefaultlibs -Wl,-z,defs -Wl,--version-script=libvgpu/hooks/exports.map \
-  -o "$scratch/libvgpu.so" "$scratch"/*/*.o libvgpu/region/libregion.a -lc -lgcc
+${CXX:-g++ -std=c++20} -shared -nodefaultlibs -Wl,-z,defs -Wl,--version-script=libvgpu/driver/exports.map \
+  -o "$scratch/libvgpu.so" "$scratch"/*/*.o libvgpu/region/libregion.a libvgpu/base/libbase.a -lc -lgcc
 "$source_dir/tests/preload/surface.py" "$include" "$scratch/libvgpu.so"
 exported() { nm -D --defined-only "$1" | awk '{ print $2, $3 }'; }
 exported "$scratch/libvgpu.so" >"$scratch/old"

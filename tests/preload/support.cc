@@ -18,6 +18,8 @@
 
 namespace vgpu::test {
 
+using namespace region;
+
 namespace {
 
 constexpr char kNodeDescription[] =
@@ -88,7 +90,7 @@ Words hooked_symbols(bool metered) {
 #define NVML_HOOK(symbol, family, rule) {#symbol, #rule},
 #define CUDA_CALL(symbol)
 #define NVML_CALL(symbol)
-#include "hooks/table.def"
+#include "driver/table.def"
 #undef CUDA_CALL
 #undef NVML_CALL
 #undef CUDA_HOOK

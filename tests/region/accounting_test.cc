@@ -5,11 +5,13 @@
 
 #include <atomic>
 
-#include "region/file_lock.h"
+#include "base/file_lock.h"
 #include "region/files.h"
 #include "support.h"
 
 namespace vgpu::test {
+
+using namespace region;
 namespace {
 
 class AccountingTest : public RegionTest {

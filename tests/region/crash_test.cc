@@ -7,13 +7,15 @@
 
 #include <set>
 
+#include "base/file_lock.h"
 #include "region/admin.h"
-#include "region/file_lock.h"
 #include "region/files.h"
 #include "region/steps.h"
 #include "support.h"
 
 namespace vgpu::test {
+
+using namespace region;
 namespace {
 
 constexpr std::uint64_t kLimit = 16 * kMiB;

@@ -16,6 +16,8 @@
 
 namespace vgpu::test {
 
+using namespace region;
+
 struct Bounds {
   unsigned preemptions;
   unsigned crashes;

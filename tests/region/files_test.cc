@@ -7,6 +7,8 @@
 #include "support.h"
 
 namespace vgpu::test {
+
+using namespace region;
 namespace {
 
 namespace fs = std::filesystem;

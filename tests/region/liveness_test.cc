@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace vgpu {
+namespace vgpu::region {
 namespace {
 
 TEST(ProcStat, NamesMayHoldAnything) {
@@ -88,4 +88,4 @@ TEST(Namespaces, AreEnteredOnceAndTheTableFills) {
 }
 
 }  // namespace
-}  // namespace vgpu
+}  // namespace vgpu::region

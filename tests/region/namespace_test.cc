@@ -9,6 +9,8 @@
 #include "region/liveness.h"
 
 namespace vgpu::test {
+
+using namespace region;
 namespace {
 
 class NamespaceTest : public ProcessTest {

@@ -5,6 +5,8 @@
 
 namespace vgpu::test {
 
+using namespace region;
+
 inline constexpr std::uint64_t kLimit = 64 * kMiB;
 
 class ProcessTest : public RegionTest {

@@ -14,6 +14,8 @@
 extern char **environ;
 
 namespace vgpu::test {
+
+using namespace region;
 namespace {
 
 // ---- the fork family ------------------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@
 #include "support.h"
 
 namespace vgpu::test {
+
+using namespace region;
 namespace {
 
 // N ranks in processes of their own that do each phase together.

@@ -10,6 +10,8 @@
 #include "support.h"
 
 namespace vgpu::test {
+
+using namespace region;
 namespace {
 
 // Under a sanitizer or an emulator: ten times slower, and looking for other things.

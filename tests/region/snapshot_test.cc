@@ -8,6 +8,8 @@
 #include "support.h"
 
 namespace vgpu::test {
+
+using namespace region;
 namespace {
 
 class SnapshotTest : public RegionTest {

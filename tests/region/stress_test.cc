@@ -10,6 +10,8 @@
 #include "support.h"
 
 namespace vgpu::test {
+
+using namespace region;
 namespace {
 
 constexpr unsigned kWorkers = 8;

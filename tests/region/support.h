@@ -23,6 +23,8 @@
 
 namespace vgpu::test {
 
+using namespace region;
+
 inline constexpr std::uint64_t kMiB = 1 << 20;
 
 inline double now_ms() {

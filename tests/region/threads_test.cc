@@ -11,6 +11,8 @@
 #include "support.h"
 
 namespace vgpu::test {
+
+using namespace region;
 namespace {
 
 constexpr std::uint64_t kLimit = 64 * kMiB;

@@ -5,7 +5,7 @@
 
 #include "region/layout.h"
 
-namespace vgpu {
+namespace vgpu::region {
 namespace {
 
 TEST(Words, LaneFieldsDoNotTouchEachOther) {
@@ -85,4 +85,4 @@ TEST(Layout, EveryLaneHasItsOwnPlace) {
 }
 
 }  // namespace
-}  // namespace vgpu
+}  // namespace vgpu::region

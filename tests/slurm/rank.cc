@@ -14,6 +14,7 @@
 namespace {
 
 using namespace vgpu;
+using namespace vgpu::region;
 
 int complain(const Error &error) {
   std::puts(error.text);

@@ -47,7 +47,7 @@ start_lab() {
 }
 
 site_options=  # the plugin's keys when the lab starts
-plugin_line() { echo "required $plugin library=$library probe=$build/libvgpu/node/vgpu-probe $*"; }
+plugin_line() { echo "required $plugin library=$library probe=$build/utils/vgpu-probe/vgpu-probe $*"; }
 
 # configure KEY=VALUE...: the plugin's keys from now on. Clients, prologs and steps read them each time; epilogs do, too, and
 # must not find half a file.

@@ -8,6 +8,8 @@
 #include <vector>
 
 namespace vgpu::sm::test {
+
+using namespace region;
 namespace {
 
 constexpr std::uint64_t kMs = 1'000'000;
@@ -99,7 +101,7 @@ TEST_F(BucketTest, WhatWasChargedCanBePutRight) {
 }
 
 TEST_F(BucketTest, NonsenseInTheWordsKeepsNobodyForEver) {
-  for (const std::uint64_t nonsense : {~std::uint64_t{0}, now_ + 2 * kLargestDebtNs, std::uint64_t{1} << 63}) {
+  for (const std::uint64_t nonsense : {~std::uint64_t{0}, now_ + 2 * region::kLargestDebtNs, std::uint64_t{1} << 63}) {
     device_.tat = nonsense;
     device_.busy_until = nonsense;
     device_.contenders = nonsense;

@@ -9,6 +9,8 @@
 #include "sm/meter.h"
 
 namespace vgpu::sm::test {
+
+using namespace region;
 namespace {
 
 constexpr std::uint64_t kUs = 1'000, kMs = 1'000'000, kSecond = 1'000 * kMs;

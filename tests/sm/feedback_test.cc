@@ -6,6 +6,8 @@
 #include "sm/election.h"
 
 namespace vgpu::sm::test {
+
+using namespace region;
 namespace {
 
 constexpr std::uint64_t kMs = 1'000'000;
@@ -13,7 +15,7 @@ constexpr std::uint64_t kWindowNs = 167 * kMs;
 
 // A job that is charged `charged` percent and of which NVML says `seen`, for a while. Returns the ratio.
 std::uint64_t after(double seconds, double charged, unsigned seen, unsigned processes = 1, bool shared = false,
-                    std::uint64_t ratio = TrimWord::kOne) {
+                    std::uint64_t ratio = region::TrimWord::kOne) {
   Feedback feedback;
   const std::uint64_t start = 1000'000 * kMs;
   for (std::uint64_t now = start; static_cast<double>(now - start) < seconds * 1e9; now += kWindowNs) {
@@ -23,37 +25,37 @@ std::uint64_t after(double seconds, double charged, unsigned seen, unsigned proc
   return ratio;
 }
 
-TEST(Feedback, AgreementChangesNothing) { EXPECT_EQ(after(60, 50, 50), TrimWord::kOne); }
+TEST(Feedback, AgreementChangesNothing) { EXPECT_EQ(after(60, 50, 50), region::TrimWord::kOne); }
 
 TEST(Feedback, NorDoesWhatRoundingExplains) {
-  EXPECT_EQ(after(60, 50, 49), TrimWord::kOne);
-  EXPECT_EQ(after(60, 10, 3, 8), TrimWord::kOne);  // eight times 1.25, cut off to 1 or to 0
+  EXPECT_EQ(after(60, 50, 49), region::TrimWord::kOne);
+  EXPECT_EQ(after(60, 10, 3, 8), region::TrimWord::kOne);  // eight times 1.25, cut off to 1 or to 0
 }
 
 TEST(Feedback, CostsThatAreOffAreFound) {
-  EXPECT_NEAR(static_cast<double>(after(6, 25, 50)) / TrimWord::kOne, 2, 0.05);
-  EXPECT_NEAR(static_cast<double>(after(6, 50, 20)) / TrimWord::kOne, 0.4, 0.05);
+  EXPECT_NEAR(static_cast<double>(after(6, 25, 50)) / region::TrimWord::kOne, 2, 0.05);
+  EXPECT_NEAR(static_cast<double>(after(6, 50, 20)) / region::TrimWord::kOne, 0.4, 0.05);
 }
 
 TEST(Feedback, AmongOtherJobsSmallerDifferencesCount) {
-  EXPECT_EQ(after(6, 30, 32, 1, false), TrimWord::kOne);
-  EXPECT_NE(after(6, 30, 32, 1, true), TrimWord::kOne);
+  EXPECT_EQ(after(6, 30, 32, 1, false), region::TrimWord::kOne);
+  EXPECT_NE(after(6, 30, 32, 1, true), region::TrimWord::kOne);
 }
 
-TEST(Feedback, NotBeforeItHasSeenEnough) { EXPECT_EQ(after(2, 50, 20), TrimWord::kOne); }
+TEST(Feedback, NotBeforeItHasSeenEnough) { EXPECT_EQ(after(2, 50, 20), region::TrimWord::kOne); }
 
 TEST(Feedback, ItNeverGoesToExtremes) {
-  EXPECT_LE(after(600, 1, 100), 16 * TrimWord::kOne);
-  EXPECT_GE(after(600, 90, 0), TrimWord::kOne / 16);
+  EXPECT_LE(after(600, 1, 100), 16 * region::TrimWord::kOne);
+  EXPECT_GE(after(600, 90, 0), region::TrimWord::kOne / 16);
 }
 
 TEST(Words, SurviveTheirPacking) {
-  const TrimWord trim = TrimWord::unpack(TrimWord{12'345, true, 77}.pack());
+  const region::TrimWord trim = region::TrimWord::unpack(region::TrimWord{12'345, true, 77}.pack());
   EXPECT_EQ(trim.ratio, 12'345u);
   EXPECT_TRUE(trim.shared);
   EXPECT_EQ(trim.epoch, 77u);
-  EXPECT_EQ(TrimWord::unpack(0).ratio, TrimWord::kOne);
-  const LeaseWord lease = LeaseWord::unpack(LeaseWord{511, 99, 123'456'789}.pack());
+  EXPECT_EQ(region::TrimWord::unpack(0).ratio, region::TrimWord::kOne);
+  const region::LeaseWord lease = region::LeaseWord::unpack(region::LeaseWord{511, 99, 123'456'789}.pack());
   EXPECT_EQ(lease.slot, 511u);
   EXPECT_EQ(lease.epoch, 99u);
   EXPECT_EQ(lease.stamp, 123'456'789u);
@@ -82,12 +84,13 @@ TEST_F(ElectionTest, OneThatStaysAwayIsReplacedAfterThreeTicks) {
 
 TEST_F(ElectionTest, OneThatWakesChangesNothing) {
   claim_turn(device_, first_, 1, now_);
-  EXPECT_TRUE(publish(device_, first_, 2 * TrimWord::kOne, false));
+  EXPECT_TRUE(publish(device_, first_, 2 * region::TrimWord::kOne, false));
   claim_turn(device_, second_, 2, now_ + 3 * kTickMs);
-  EXPECT_EQ(TrimWord::unpack(device_.trim.load()).ratio, 2 * TrimWord::kOne) << "the new one starts from there";
-  EXPECT_FALSE(publish(device_, first_, 9 * TrimWord::kOne, true));
-  EXPECT_TRUE(publish(device_, second_, 3 * TrimWord::kOne, false));
-  EXPECT_EQ(TrimWord::unpack(device_.trim.load()).ratio, 3 * TrimWord::kOne);
+  EXPECT_EQ(region::TrimWord::unpack(device_.trim.load()).ratio, 2 * region::TrimWord::kOne)
+      << "the new one starts from there";
+  EXPECT_FALSE(publish(device_, first_, 9 * region::TrimWord::kOne, true));
+  EXPECT_TRUE(publish(device_, second_, 3 * region::TrimWord::kOne, false));
+  EXPECT_EQ(region::TrimWord::unpack(device_.trim.load()).ratio, 3 * region::TrimWord::kOne);
 }
 
 TEST_F(ElectionTest, AnotherProcessInTheSameSlotIsNotElected) {
@@ -96,7 +99,7 @@ TEST_F(ElectionTest, AnotherProcessInTheSameSlotIsNotElected) {
 }
 
 TEST_F(ElectionTest, AStampFromTheFutureIsNobodys) {
-  device_.lease = LeaseWord{1, 5, now_ + 1'000'000}.pack();
+  device_.lease = region::LeaseWord{1, 5, now_ + 1'000'000}.pack();
   EXPECT_EQ(claim_turn(device_, first_, 3, now_), Turn::first);
 }
 

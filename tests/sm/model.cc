@@ -14,6 +14,8 @@
 
 namespace vgpu::sm::test {
 
+using namespace region;
+
 namespace {
 
 constexpr std::uint64_t kSliceNs = 2 * kMs;
@@ -243,7 +245,7 @@ class Simulation final : public Scenario::Control {
   }
   int leader(unsigned job) override {
     const std::uint64_t word = usages_[job]->lease.load();
-    return word == 0 ? -1 : static_cast<int>(LeaseWord::unpack(word).slot) - 1;
+    return word == 0 ? -1 : static_cast<int>(region::LeaseWord::unpack(word).slot) - 1;
   }
 
  private:
@@ -402,7 +404,7 @@ class Simulation final : public Scenario::Control {
     for (const Window &window : windows_) {
       if (window.end_ns + scenario_.nvml_lag_ns <= now) seen = &window;
     }
-    TrimWord trim = TrimWord::unpack(usage.trim.load());
+    region::TrimWord trim = region::TrimWord::unpack(usage.trim.load());
     const bool shared = scenario_.jobs.size() > 1;
     if (seen != nullptr) {
       Observation all = {seen->end_ns, 0, 0, rank.costs->typical_ns(), shared};

@@ -5,14 +5,17 @@
 #include <fstream>
 
 #include "node/admission.h"
+#include "node/config.h"
 #include "node/preload.h"
+#include "node/text.h"
 #include "region/support.h"
-#include "spank/config.h"
 #include "spank/gres.h"
 #include "spank/job_limits.h"
-#include "spank/text.h"
 
 namespace vgpu::spank {
+
+using namespace node;
+using namespace region;
 namespace {
 
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;

@@ -27,18 +27,18 @@ void say(const char *line) {
 
 int main(int, char **argv) {
   if (std::strcmp(argv[1], "interrupts") == 0) count_interrupts();
-  static vgpu::Region region;
-  static vgpu::Rank rank;
+  static vgpu::region::Region region;
+  static vgpu::region::Rank rank;
   const char *directory = std::getenv("VGPU_REGION");
   if (directory == nullptr) return 1;
-  vgpu::Error error = vgpu::Region::attach(directory, vgpu::Trust::root_or_self, &region);
-  if (!error) error = vgpu::Rank::attach(region, &rank);
+  vgpu::Error error = vgpu::region::Region::attach(directory, vgpu::region::Trust::root_or_self, &region);
+  if (!error) error = vgpu::region::Rank::attach(region, &rank);
   if (error) {
     std::fprintf(stderr, "%s\n", error.text);
     return 1;
   }
-  const bool granted =
-      rank.reserve(0, vgpu::Kind::data, std::strtoull(argv[1], nullptr, 10) << 20) == vgpu::Grant::granted;
+  const bool granted = rank.reserve(0, vgpu::region::Kind::data, std::strtoull(argv[1], nullptr, 10) << 20) ==
+                       vgpu::region::Grant::granted;
   say(granted ? "granted\n" : "refused\n");
   for (;;) pause();
 }

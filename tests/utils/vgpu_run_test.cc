@@ -5,10 +5,13 @@
 #include <sstream>
 
 #include "node/preload.h"
+#include "node/private_region.h"
 #include "support.h"
-#include "vgpu-run/private_region.h"
 
 namespace vgpu::test {
+
+using namespace node;
+using namespace region;
 namespace {
 
 using Words = std::vector<std::string>;
@@ -243,15 +246,15 @@ TEST_F(RunRegion, IsMadeInAPrivateDirectoryWhateverItsModeWas) {
 }
 
 TEST_F(RunRegion, GoesToTmpWhenThereIsNoDirectoryOfTheUsers) {
-  EXPECT_EQ(run::runtime_directory(runtime_.path().c_str()), runtime_.path());
-  EXPECT_EQ(run::runtime_directory(nullptr), "/tmp");
-  EXPECT_EQ(run::runtime_directory(""), "/tmp");
-  EXPECT_EQ(run::runtime_directory("."), "/tmp");
-  EXPECT_EQ(run::runtime_directory("/nonexistent/1000"), "/tmp");
-  EXPECT_EQ(run::runtime_directory("/etc/passwd"), "/tmp");
+  EXPECT_EQ(node::runtime_directory(runtime_.path().c_str()), runtime_.path());
+  EXPECT_EQ(node::runtime_directory(nullptr), "/tmp");
+  EXPECT_EQ(node::runtime_directory(""), "/tmp");
+  EXPECT_EQ(node::runtime_directory("."), "/tmp");
+  EXPECT_EQ(node::runtime_directory("/nonexistent/1000"), "/tmp");
+  EXPECT_EQ(node::runtime_directory("/etc/passwd"), "/tmp");
   if (geteuid() != 0) GTEST_SKIP() << "only root can give a directory away";
   ASSERT_EQ(chown(scratch_.path().c_str(), 65534, 65534), 0);
-  EXPECT_EQ(run::runtime_directory(scratch_.path().c_str()), "/tmp") << "somebody else's";
+  EXPECT_EQ(node::runtime_directory(scratch_.path().c_str()), "/tmp") << "somebody else's";
 }
 
 TEST_F(RunRegion, WhosePathWouldBeTooLongIsRefused) {

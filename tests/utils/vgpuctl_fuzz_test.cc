@@ -7,6 +7,8 @@
 #include "vgpuctl_support.h"
 
 namespace vgpu::test {
+
+using namespace region;
 namespace {
 
 class VgpuctlFuzz : public Vgpuctl {

@@ -2,6 +2,8 @@
 #include "vgpuctl_support.h"
 
 namespace vgpu::test {
+
+using namespace node;
 namespace {
 
 // ---- report ---------------------------------------------------------------------------------------------------------

@@ -25,6 +25,9 @@
 
 namespace vgpu::test {
 
+using namespace node;
+using namespace region;
+
 inline constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 inline const std::string kVgpuctl = VGPU_BUILD_DIR "/utils/vgpuctl/vgpuctl";
 

@@ -1,8 +1,10 @@
 // vgpuctl: what it prints of prepared regions, and with which status it ends.
-#include "region/clock.h"
+#include "base/clock.h"
 #include "vgpuctl_support.h"
 
 namespace vgpu::test {
+
+using namespace region;
 namespace {
 
 using Words = std::vector<std::string>;

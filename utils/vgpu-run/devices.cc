@@ -2,25 +2,25 @@
 
 #include <algorithm>
 
-#include "install.h"
+#include "node/install.h"
 #include "node/probe.h"
 
 namespace vgpu::run {
 
 namespace {
 
-Error look_up(Node *node) {
-  ProbeOptions probe;
-  probe.program = find_probe();
+Error look_up(node::Node *node) {
+  node::ProbeOptions probe;
+  probe.program = node::find_probe();
   if (Error error = probe_devices(probe, node)) return error;
   if (!node->devices.empty()) return {};
   return make_error(Fault::not_found, "vgpu: there is no GPU on this machine%s%s; see what nvidia-smi says",
                     node->problems.empty() ? "" : ": ", node->problems.empty() ? "" : node->problems[0].c_str());
 }
 
-Error choose(const std::vector<unsigned> &places, std::vector<NodeDevice> *devices) {
+Error choose(const std::vector<unsigned> &places, std::vector<node::NodeDevice> *devices) {
   if (places.empty()) return {};
-  std::vector<NodeDevice> chosen;
+  std::vector<node::NodeDevice> chosen;
   for (auto place = places.begin(); place != places.end(); ++place) {
     if (*place >= devices->size()) {
       return make_error(Fault::invalid, "vgpu: --gpus: there is no GPU %u: the first is 0, the last %zu", *place,
@@ -37,15 +37,15 @@ Error choose(const std::vector<unsigned> &places, std::vector<NodeDevice> *devic
 
 }  // namespace
 
-Error find_devices(const Options &options, std::vector<DeviceSpec> *devices) {
-  Node node;
+Error find_devices(const Options &options, std::vector<region::DeviceSpec> *devices) {
+  node::Node node;
   if (Error error = look_up(&node)) return error;
   if (Error error = choose(options.gpus, &node.devices)) return error;
   if (options.memory) {
     if (Error error = options.memory->check_gpus("--gpu-mem", static_cast<unsigned>(node.devices.size()))) return error;
   }
-  for (const NodeDevice &found : node.devices) {
-    DeviceSpec device;
+  for (const node::NodeDevice &found : node.devices) {
+    region::DeviceSpec device;
     device.identity = found.identity;
     device.memory_limit = found.identity.memory_bytes;
     if (options.memory) {
@@ -60,9 +60,10 @@ Error find_devices(const Options &options, std::vector<DeviceSpec> *devices) {
   return {};
 }
 
-std::string uuid_list(const std::vector<DeviceSpec> &devices) {
+std::string uuid_list(const std::vector<region::DeviceSpec> &devices) {
   std::string list;
-  for (const DeviceSpec &device : devices) list += (list.empty() ? "" : ",") + std::string(device.identity.uuid);
+  for (const region::DeviceSpec &device : devices)
+    list += (list.empty() ? "" : ",") + std::string(device.identity.uuid);
   return list;
 }
 

@@ -9,9 +9,9 @@
 
 namespace vgpu::run {
 
-Error find_devices(const Options &options, std::vector<DeviceSpec> *devices);
+Error find_devices(const Options &options, std::vector<region::DeviceSpec> *devices);
 
 // As CUDA_VISIBLE_DEVICES wants it.
-std::string uuid_list(const std::vector<DeviceSpec> &devices);
+std::string uuid_list(const std::vector<region::DeviceSpec> &devices);
 
 }  // namespace vgpu::run

@@ -6,11 +6,11 @@
 #include <cstdlib>
 
 #include "devices.h"
-#include "install.h"
+#include "node/install.h"
 #include "node/preload.h"
+#include "node/private_region.h"
 #include "node/summary.h"
 #include "options.h"
-#include "private_region.h"
 #include "ranks.h"
 #include "status.h"
 
@@ -29,8 +29,8 @@ std::string outer_region() {
   return region != nullptr ? region : "";
 }
 
-RegionSpec make_spec(const Options &options, const std::vector<DeviceSpec> &devices) {
-  RegionSpec spec;
+region::RegionSpec make_spec(const Options &options, const std::vector<region::DeviceSpec> &devices) {
+  region::RegionSpec spec;
   spec.uid = geteuid();
   spec.launch_hooks = options.sm_percent.value_or(100) < 100;
   spec.ndev = static_cast<unsigned>(devices.size());
@@ -45,7 +45,7 @@ int complain(const Error &error) {
 
 void preload(const std::string &library) {
   const char *old = std::getenv("LD_PRELOAD");
-  setenv("LD_PRELOAD", with_library(old != nullptr ? old : "", library).c_str(), 1);
+  setenv("LD_PRELOAD", node::with_library(old != nullptr ? old : "", library).c_str(), 1);
 }
 
 int run_in_outer_region(const Options &options, const std::string &region) {
@@ -66,19 +66,20 @@ Error check_not_in_job() {
 
 // Before the region goes. What cannot be read is not worth a word at the end of a run.
 std::vector<std::string> summarize(const std::string &region) {
-  Snapshot snapshot;
-  if (Snapshot::read(region.c_str(), Trust::root_or_self, Detail::memory, &snapshot)) return {};
+  region::Snapshot snapshot;
+  if (region::Snapshot::read(region.c_str(), region::Trust::root_or_self, region::Detail::memory, &snapshot)) return {};
   char host[256] = "";
   gethostname(host, sizeof host - 1);
-  return summary_lines(snapshot, "vgpu-run " + std::to_string(getpid()) + " on " + host, false);
+  return node::summary_lines(snapshot, "vgpu-run " + std::to_string(getpid()) + " on " + host, false);
 }
 
 int run_in_own_region(const Options &options) {
   if (const Error error = check_not_in_job()) return complain(error);
-  std::vector<DeviceSpec> devices;
+  std::vector<region::DeviceSpec> devices;
   if (const Error error = find_devices(options, &devices)) return complain(error);
-  PrivateRegion region;
-  if (const Error error = region.open_parent(runtime_directory(std::getenv("XDG_RUNTIME_DIR")))) return complain(error);
+  node::PrivateRegion region;
+  if (const Error error = region.open_parent(node::runtime_directory(std::getenv("XDG_RUNTIME_DIR"))))
+    return complain(error);
   const CallersSignals signals = hold_signals();
   if (const Error error = region.create(make_spec(options, devices))) return complain(error);
   setenv("VGPU_REGION", region.path().c_str(), 1);
@@ -98,7 +99,7 @@ int main(int argc, char **argv) {
   const auto options = parse_options(argc, argv, &status);
   if (!options) return status;
   std::string library;
-  if (const Error error = find_library(options->library, &library)) return complain(error);
+  if (const Error error = node::find_library(options->library, &library)) return complain(error);
   preload(library);
   const std::string outer = outer_region();
   return outer.empty() ? run_in_own_region(*options) : run_in_outer_region(*options, outer);

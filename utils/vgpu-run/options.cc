@@ -56,7 +56,7 @@ std::optional<Options> parse_options(int argc, char **argv, int *status) {
   app.set_version_flag("--version", "vgpu-run (slurm-vgpu) " VGPU_VERSION, "which version this is");
   app.add_option("-n,--ranks", options.ranks, "how many ranks to start (1)")
       ->type_name("N")
-      ->check(CLI::Range(1u, kSlots - 1).description(""));
+      ->check(CLI::Range(1u, region::kSlots - 1).description(""));
   const CLI::Option *has_memory =
       app.add_option("--gpu-mem", memory, "memory on each GPU for all ranks together")->type_name("SIZE");
   const CLI::Option *has_sm =
@@ -91,7 +91,7 @@ std::optional<Options> parse_options(int argc, char **argv, int *status) {
     }
   }
   if (*has_sm) {
-    if (const Error error = parse_sm("--gpu-sm", sm, &options.sm_percent.emplace())) {
+    if (const Error error = node::parse_sm("--gpu-sm", sm, &options.sm_percent.emplace())) {
       *status = complain(error.text);
       return {};
     }

@@ -11,7 +11,7 @@ namespace vgpu::run {
 
 struct Options {
   unsigned ranks = 1;
-  std::optional<MemoryLimits> memory;
+  std::optional<node::MemoryLimits> memory;
   std::optional<std::uint32_t> sm_percent;
   std::vector<unsigned> gpus;        // their places among the GPUs of the machine; empty: all of them
   std::string library;               // empty: where it was installed or built

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <set>
 
-#include "region/scoped.h"
+#include "base/scoped.h"
 #include "status.h"
 
 namespace vgpu::run {

@@ -6,7 +6,7 @@
 
 #include "columns.h"
 #include "commands.h"
-#include "node/books.h"
+#include "node/counted_processes.h"
 #include "node/processes.h"
 #include "node/values.h"
 #include "status.h"
@@ -27,25 +27,26 @@ struct Entry {
 };
 
 std::uint64_t counted_for(const RegionView &region, int pid, const std::string &uuid) {
-  const Snapshot &snapshot = *region.snapshot;
+  const region::Snapshot &snapshot = *region.snapshot;
   std::uint64_t bytes = 0;
   for (unsigned i = 0; i < snapshot.ranks(); ++i) {
-    const RankSnapshot &rank = snapshot.rank(i);
+    const region::RankSnapshot &rank = snapshot.rank(i);
     const bool is_it =
         static_cast<int>(rank.owner.pid) == pid || (rank.info_valid && static_cast<int>(rank.info.host_pid) == pid);
     for (unsigned dev = 0; is_it && dev < snapshot.ndev(); ++dev) {
       if (uuid != region.devices[dev].uuid) continue;
-      for (unsigned kind = 0; kind < kKinds; ++kind) bytes += snapshot.memory(i, dev, static_cast<Kind>(kind));
+      for (unsigned kind = 0; kind < region::kKinds; ++kind)
+        bytes += snapshot.memory(i, dev, static_cast<region::Kind>(kind));
     }
   }
   return bytes;
 }
 
-Entry find_entry(const NodeView &view, const GpuProcess &process) {
+Entry find_entry(const NodeView &view, const node::GpuProcess &process) {
   Entry maybe;
   for (const RegionView &region : view.regions) {
     if (!region.snapshot) continue;
-    const Books books(*region.snapshot);
+    const node::Books books(*region.snapshot);
     if (!books.are_of(process.uuid)) continue;
     if (books.counts(process.pid)) return {&region, true, counted_for(region, process.pid, process.uuid)};
     if (books.may_count_by_another_number(process.pid)) maybe = {&region, false, {}};
@@ -57,12 +58,12 @@ Entry find_entry(const NodeView &view, const GpuProcess &process) {
 
 int audit(const Options &options) {
   // First NVML, then the books: a process that starts in between is in the books only.
-  std::vector<GpuProcess> processes;
+  std::vector<node::GpuProcess> processes;
   if (const Error error = list_gpu_processes(options.probe(), &processes)) {
     complain(error);
     return kRefused;
   }
-  const NodeView view = look(options, Detail::memory);
+  const NodeView view = look(options, region::Detail::memory);
   std::map<std::string, std::string> numbers;
   for (const RegionView &region : view.regions) {
     for (const DeviceView &device : region.devices) numbers[device.uuid] = device.gpu;
@@ -74,7 +75,7 @@ int audit(const Options &options) {
   }
   const ColumnStyle style = {options.bytes};
   bool uncounted = false;
-  for (const GpuProcess &process : processes) {
+  for (const node::GpuProcess &process : processes) {
     const Entry entry = find_entry(view, process);
     const bool missing = entry.region == nullptr;
     uncounted = uncounted || missing;
@@ -82,7 +83,7 @@ int audit(const Options &options) {
     const auto number = numbers.find(process.uuid);
     table.add_row({{std::to_string(process.pid)},
                    {owner_of(process.pid)},
-                   {process_name(process.pid)},
+                   {node::process_name(process.pid)},
                    {number != numbers.end() ? number->second : process.uuid},
                    {size_text(process.bytes, style)},
                    {size_text(entry.counted, style)},

@@ -12,7 +12,7 @@
 
 #include "commands.h"
 #include "findings.h"
-#include "node/books.h"
+#include "node/counted_processes.h"
 #include "node/node.h"
 #include "node/probe.h"
 #include "node/values.h"
@@ -38,14 +38,14 @@ void check_driver(Findings *findings) {
   }
 }
 
-std::set<std::string> uuids_of(const Node &node) {
+std::set<std::string> uuids_of(const node::Node &node) {
   std::set<std::string> uuids;
-  for (const NodeDevice &device : node.devices) uuids.insert(device.identity.uuid);
+  for (const node::NodeDevice &device : node.devices) uuids.insert(device.identity.uuid);
   return uuids;
 }
 
 void check_gpus(const Options &options, Findings *findings) {
-  Node now;
+  node::Node now;
   const Error no_nvml = probe_devices(options.probe(), &now);
   if (no_nvml) {
     findings->fail(no_nvml);
@@ -55,13 +55,13 @@ void check_gpus(const Options &options, Findings *findings) {
   for (const std::string &problem : now.problems) findings->warn("NVML: " + problem);
 
   const std::string file = options.region_dir + "/node";
-  Node kept;
-  if (const Error error = read_node(file, Trust::root, &kept)) {
+  node::Node kept;
+  if (const Error error = read_node(file, region::Trust::root, &kept)) {
     findings->fail(error);
     return;
   }
   const auto unnumbered = std::count_if(kept.devices.begin(), kept.devices.end(),
-                                        [](const NodeDevice &device) { return device.gres_index < 0; });
+                                        [](const node::NodeDevice &device) { return device.gres_index < 0; });
   if (!no_nvml && uuids_of(kept) != uuids_of(now)) {
     findings->fail(file + ": lists other GPUs than NVML does; restart slurmd");
   } else if (unnumbered > 0) {
@@ -92,7 +92,7 @@ void check_directory(const Options &options, Findings *findings) {
   } else {
     const auto size = static_cast<std::uint64_t>(filesystem.f_blocks) * static_cast<std::uint64_t>(filesystem.f_bsize);
     const auto left = static_cast<std::uint64_t>(filesystem.f_bavail) * static_cast<std::uint64_t>(filesystem.f_bsize);
-    const std::string room = format_bytes(left) + " of " + format_bytes(size) + " free";
+    const std::string room = node::format_bytes(left) + " of " + node::format_bytes(size) + " free";
     if (left < size / 10) {
       findings->warn(options.region_dir + ": nearly full, " + room + "; run vgpuctl gc");
     } else {
@@ -102,7 +102,7 @@ void check_directory(const Options &options, Findings *findings) {
 }
 
 void check_regions(const Options &options, Findings *findings) {
-  const NodeView view = look(options, Detail::liveness);
+  const NodeView view = look(options, region::Detail::liveness);
   for (const Trouble &trouble : view.troubles) findings->fail(trouble.error);
   unsigned stale = 0;
   for (const RegionView &region : view.regions) {
@@ -117,14 +117,14 @@ void check_regions(const Options &options, Findings *findings) {
 }
 
 std::string environment_of(int pid, const std::string &name) {
-  const std::string environment = '\0' + read_proc(pid, "environ");
+  const std::string environment = '\0' + node::read_proc(pid, "environ");
   const std::size_t at = environment.find('\0' + name + '=');
   return at == environment.npos ? "" : environment.c_str() + at + name.size() + 2;
 }
 
 void check_process(const Options &options, Findings *findings) {
-  const std::string who = "process " + std::to_string(options.pid) + " (" + process_name(options.pid) + ")";
-  const std::string maps = read_proc(options.pid, "maps");
+  const std::string who = "process " + std::to_string(options.pid) + " (" + node::process_name(options.pid) + ")";
+  const std::string maps = node::read_proc(options.pid, "maps");
   if (maps.empty()) {
     findings->fail("process " + std::to_string(options.pid) + ": there is none, or it is not yours to look at");
     return;
@@ -135,9 +135,9 @@ void check_process(const Options &options, Findings *findings) {
     return;
   }
   findings->ok(who + ": libvgpu.so is loaded");
-  const NodeView view = look(options, Detail::liveness);
+  const NodeView view = look(options, region::Detail::liveness);
   for (const RegionView &region : view.regions) {
-    if (region.snapshot && Books(*region.snapshot).counts(options.pid)) {
+    if (region.snapshot && node::Books(*region.snapshot).counts(options.pid)) {
       findings->ok(who + ": counted in job " + region.job);
       return;
     }

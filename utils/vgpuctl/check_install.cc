@@ -8,8 +8,8 @@
 #include <iterator>
 
 #include "findings.h"
+#include "node/install.h"
 #include "plugstack.h"
-#include "vgpu-run/install.h"
 
 namespace vgpu::ctl {
 
@@ -52,7 +52,7 @@ void check_version(const std::string &path, const std::string &content, Findings
 
 void check_library(const std::string &wanted, Findings *findings) {
   std::string path;
-  if (const Error error = run::find_library(wanted, &path)) {
+  if (const Error error = node::find_library(wanted, &path)) {
     findings->fail(error);
     return;
   }

@@ -76,7 +76,7 @@ const char *color_of(State state) {
 
 std::string size_text(const std::optional<std::uint64_t> &bytes, const ColumnStyle &style) {
   if (!bytes) return kUnknown;
-  return style.bytes ? std::to_string(*bytes) : format_bytes(*bytes);
+  return style.bytes ? std::to_string(*bytes) : node::format_bytes(*bytes);
 }
 
 std::string seconds_text(const std::optional<double> &seconds) {

@@ -3,8 +3,8 @@
 
 #include <string>
 
+#include "base/error.h"
 #include "options.h"
-#include "region/error.h"
 #include "status.h"
 #include "table.h"
 

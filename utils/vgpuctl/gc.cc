@@ -18,9 +18,9 @@
 #include "commands.h"
 #include "node/admission.h"
 #include "node/directory.h"
+#include "node/private_region.h"
 #include "status.h"
 #include "table.h"
-#include "vgpu-run/private_region.h"
 #include "view.h"
 
 extern char **environ;
@@ -61,7 +61,7 @@ Error ask_squeue(std::set<std::string> *jobs) {
   }
   std::istringstream lines(text);
   for (std::string word; lines >> word;) {
-    if (!is_job_id(word.c_str())) {
+    if (!node::is_job_id(word.c_str())) {
       return make_error(Fault::foreign, "vgpu: squeue says '%.40s' where a job id should be; nothing is removed",
                         word.c_str());
     }
@@ -74,7 +74,7 @@ Error ask_squeue(std::set<std::string> *jobs) {
 std::string job_of(const std::string &name) {
   constexpr char kGpus[] = ".gpus-";
   const std::string job = name.rfind(kGpus, 0) == 0 ? name.substr(sizeof kGpus - 1) : name;
-  return is_job_id(job.c_str()) ? job : "";
+  return node::is_job_id(job.c_str()) ? job : "";
 }
 
 class Collector {
@@ -93,7 +93,7 @@ class Collector {
     while (const dirent *entry = readdir(directory_.get())) {
       const std::string name = entry->d_name;
       const std::string job = job_of(name);
-      if (job.empty() && !is_leftover(name.c_str())) continue;
+      if (job.empty() && !node::is_leftover(name.c_str())) continue;
       struct stat status;
       if (fstatat(fd(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) continue;
       if (S_ISDIR(status.st_mode) && !job.empty() && has_life(name)) continue;
@@ -109,9 +109,9 @@ class Collector {
     if (status.st_dev != candidate.device || status.st_ino != candidate.inode) return {};  // of another job by now
     if (S_ISDIR(status.st_mode) && !candidate.job.empty()) {
       if (has_life(candidate.name)) return {};
-      if (Error error = Region::remove(options_.region_dir.c_str(), candidate.name.c_str())) return error;
+      if (Error error = region::Region::remove(options_.region_dir.c_str(), candidate.name.c_str())) return error;
     } else {
-      remove_leftover(fd(), candidate.name.c_str());
+      node::remove_leftover(fd(), candidate.name.c_str());
     }
     print("removed " + options_.region_dir + "/" + candidate.name + '\n');
     return {};
@@ -123,8 +123,9 @@ class Collector {
 
   // What cannot be read counts as alive if it may be a region: somebody has to look at it. Not if it is none.
   bool has_life(const std::string &name) {
-    Snapshot region;
-    if (const Error error = Snapshot::read(path(name).c_str(), Trust::root_or_self, Detail::liveness, &region)) {
+    region::Snapshot region;
+    if (const Error error = region::Snapshot::read(path(name).c_str(), region::Trust::root_or_self,
+                                                   region::Detail::liveness, &region)) {
       if (error.fault == Fault::not_found) return false;  // an `error` or `opted-out` in place of a region
       std::fprintf(stderr, "%s\n", error.text);
       return true;
@@ -139,7 +140,7 @@ class Collector {
   void sweep(const std::string &name, unsigned dead) {
     if (options_.dry_run) return;
     unsigned reclaimed = 0;
-    if (const Error error = sweep_region(path(name).c_str(), Trust::root_or_self, &reclaimed)) {
+    if (const Error error = sweep_region(path(name).c_str(), region::Trust::root_or_self, &reclaimed)) {
       std::fprintf(stderr, "%s\n", error.text);
     } else if (reclaimed > 0) {
       print("job " + name + ": gave back what " + std::to_string(reclaimed) + " of " + std::to_string(dead) +
@@ -150,8 +151,9 @@ class Collector {
   // A region's own birth; of all else, its last change.
   bool is_old(const struct stat &status, const std::string &name) const {
     auto since = static_cast<std::uint64_t>(status.st_mtime);
-    Snapshot region;
-    if (S_ISDIR(status.st_mode) && !Snapshot::read(path(name).c_str(), Trust::root_or_self, Detail::memory, &region)) {
+    region::Snapshot region;
+    if (S_ISDIR(status.st_mode) &&
+        !region::Snapshot::read(path(name).c_str(), region::Trust::root_or_self, region::Detail::memory, &region)) {
       since = std::max(since, region.created());
     }
     const auto now = static_cast<std::uint64_t>(std::time(nullptr));
@@ -159,7 +161,7 @@ class Collector {
   }
 
   const Options &options_;
-  ScopedDirectory directory_;
+  node::ScopedDirectory directory_;
 };
 
 Error collect(const Options &options, unsigned *found) {
@@ -178,8 +180,8 @@ Error collect(const Options &options, unsigned *found) {
     return {};
   }
   if (candidates.empty()) return {};
-  AdmissionLock lock;
-  if (Error error = AdmissionLock::acquire(options.region_dir, &lock)) return error;
+  node::AdmissionLock lock;
+  if (Error error = node::AdmissionLock::acquire(options.region_dir, &lock)) return error;
   for (const Candidate &candidate : candidates) {
     if (Error error = collector.remove(candidate)) return error;
   }
@@ -189,9 +191,9 @@ Error collect(const Options &options, unsigned *found) {
 // What vgpu-runs of the caller's that were killed have left. Nobody has to be asked, and there is no grace: the kernel knows.
 unsigned collect_own(const Options &options) {
   std::vector<std::string> paths;
-  const auto leftovers = options.dry_run ? run::Leftovers::keep : run::Leftovers::remove;
-  const std::string runtime = run::runtime_directory(std::getenv("XDG_RUNTIME_DIR"));
-  if (const Error error = run::find_abandoned(runtime, leftovers, &paths)) std::fprintf(stderr, "%s\n", error.text);
+  const auto leftovers = options.dry_run ? node::Leftovers::keep : node::Leftovers::remove;
+  const std::string runtime = node::runtime_directory(std::getenv("XDG_RUNTIME_DIR"));
+  if (const Error error = node::find_abandoned(runtime, leftovers, &paths)) std::fprintf(stderr, "%s\n", error.text);
   for (const std::string &path : paths) print((options.dry_run ? "stale " : "removed ") + path + '\n');
   return static_cast<unsigned>(paths.size());
 }

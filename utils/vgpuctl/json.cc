@@ -52,20 +52,21 @@ Json region_json(const RegionView &region) {
 }
 
 Json memory_json(const RegionView &region, unsigned rank, unsigned dev) {
-  constexpr const char *kKindNames[kKinds] = {"context", "module", "data", "other"};
+  constexpr const char *kKindNames[region::kKinds] = {"context", "module", "data", "other"};
   Json memory = {{"gpu", region.devices[dev].gpu}};
-  for (unsigned kind = 0; kind < kKinds; ++kind) {
+  for (unsigned kind = 0; kind < region::kKinds; ++kind) {
     memory[std::string(kKindNames[kind]) + "_bytes"] =
-        region.devices[dev].ranks_add_up ? Json(region.snapshot->memory(rank, dev, static_cast<Kind>(kind))) : Json();
+        region.devices[dev].ranks_add_up ? Json(region.snapshot->memory(rank, dev, static_cast<region::Kind>(kind)))
+                                         : Json();
   }
   return memory;
 }
 
 Json rank_json(const RegionView &region, unsigned index) {
-  const RankSnapshot &rank = region.snapshot->rank(index);
+  const region::RankSnapshot &rank = region.snapshot->rank(index);
   Json memory = Json::array();
   for (unsigned dev = 0; dev < region.devices.size(); ++dev) memory.push_back(memory_json(region, index, dev));
-  const auto info = [&](std::uint64_t InfoValues::*field) {
+  const auto info = [&](std::uint64_t region::InfoValues::*field) {
     return rank.info_valid ? Json(rank.info.*field) : Json(nullptr);
   };
   const bool hooked = region.launch_hooks && rank.info_valid;
@@ -74,8 +75,9 @@ Json rank_json(const RegionView &region, unsigned index) {
       {"pid", rank.owner.pid},
       {"host_pid", rank.info_valid && rank.info.host_pid != 0 ? Json(rank.info.host_pid) : Json(nullptr)},
       {"alive", !is_ended(rank)},
-      {"refused", info(&InfoValues::refused)},
-      {"peak_bytes", rank.info_valid ? Json(bytes_of(rank.info.peak_units & kMaxUnits)) : Json(nullptr)},
+      {"refused", info(&region::InfoValues::refused)},
+      {"peak_bytes",
+       rank.info_valid ? Json(region::bytes_of(rank.info.peak_units & region::kMaxUnits)) : Json(nullptr)},
       {"launches", hooked ? Json(rank.info.launches) : Json(nullptr)},
       {"throttled_seconds", hooked ? Json(static_cast<double>(rank.info.throttled_ns) / 1e9) : Json(nullptr)},
       {"memory", std::move(memory)},

@@ -10,10 +10,10 @@
 #include <functional>
 #include <map>
 
+#include "base/scoped.h"
 #include "commands.h"
 #include "node/history.h"
 #include "node/io.h"
-#include "region/scoped.h"
 #include "sm_use.h"
 #include "status.h"
 #include "table.h"
@@ -114,7 +114,7 @@ Error replace_file(const std::string &path, const std::string &text) {
   std::string temporary = path + ".XXXXXX";
   const ScopedFd fd(mkostemp(temporary.data(), O_CLOEXEC));
   if (!fd) return system_error("vgpu: cannot create a file beside %s", path.c_str());
-  if (write_all(fd.get(), text) && fchmod(fd.get(), 0644) == 0 && rename(temporary.c_str(), path.c_str()) == 0) {
+  if (node::write_all(fd.get(), text) && fchmod(fd.get(), 0644) == 0 && rename(temporary.c_str(), path.c_str()) == 0) {
     return {};
   }
   const Error error = system_error("vgpu: cannot write %s", path.c_str());
@@ -129,7 +129,7 @@ Error write_job_files(const std::string &directory, const NodeView &view) {
   if (ScopedFd folder(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)); !folder) {
     return system_error("vgpu: cannot open %s", directory.c_str());
   }
-  for (unsigned gpu = 0; gpu < kMaxDevices; ++gpu) {
+  for (unsigned gpu = 0; gpu < region::kMaxDevices; ++gpu) {
     const std::string name = std::to_string(gpu);
     if (access((directory + "/" + name).c_str(), F_OK) == 0) files[name] = "";
   }
@@ -150,7 +150,7 @@ void sample(const NodeView &view) {
   clock_gettime(CLOCK_REALTIME, &now);
   const double now_s = static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
   for (const RegionView &region : view.regions) {
-    if (region.snapshot && !region.is_private) (void)add_sample(region.path, *region.snapshot, now_s);
+    if (region.snapshot && !region.is_private) (void)node::add_sample(region.path, *region.snapshot, now_s);
   }
 }
 
@@ -158,7 +158,7 @@ void sample(const NodeView &view) {
 
 int metrics(const Options &options) {
   const bool samples = geteuid() == 0;
-  NodeView view = look(options, Detail::tokens, options.ask_nvml || samples ? Ranks::keep : Ranks::forget);
+  NodeView view = look(options, region::Detail::tokens, options.ask_nvml || samples ? Ranks::keep : Ranks::forget);
   if (samples) sample(view);
   if (options.ask_nvml) add_sm_use(options, &view);
   const std::string text = metrics_text(view);

@@ -6,9 +6,9 @@
 #include <set>
 
 #include "commands.h"
+#include "node/install.h"
 #include "node/record.h"
 #include "status.h"
-#include "vgpu-run/install.h"
 
 namespace vgpu::ctl {
 
@@ -71,7 +71,7 @@ class Parser {
     if (!words_.memory.empty()) {
       if (Error error = parse_memory_list("--gpu-mem", words_.memory, &options_.memory.emplace())) return error;
     }
-    if (!words_.sm.empty()) return parse_sm("--gpu-sm", words_.sm, &options_.sm_percent.emplace());
+    if (!words_.sm.empty()) return node::parse_sm("--gpu-sm", words_.sm, &options_.sm_percent.emplace());
     return {};
   }
   CLI::App &app() { return app_; }
@@ -230,15 +230,15 @@ int complain_about_usage(const std::string &sentence) {
 
 }  // namespace
 
-ProbeOptions Options::probe() const {
+node::ProbeOptions Options::probe() const {
   constexpr unsigned kDeadline_ms = 5'000;
-  return {run::find_probe(), nvml, hwloc_xml, kDeadline_ms};
+  return {node::find_probe(), nvml, hwloc_xml, kDeadline_ms};
 }
 
 std::optional<Options> parse_options(int argc, char **argv, int *status) {
   Options options;
   options.region_dir = "/run/vgpu";
-  options.record = kRecordFile;
+  options.record = node::kRecordFile;
   options.grace_s = 600;
   Parser parser(&options);
   try {

@@ -47,11 +47,11 @@ struct Options {
   bool dry_run = false;
   bool force = false;
   std::uint64_t grace_s = 0;
-  std::optional<MemoryLimits> memory;
+  std::optional<node::MemoryLimits> memory;
   std::optional<std::uint32_t> sm_percent;
   int pid = 0;
 
-  ProbeOptions probe() const;
+  node::ProbeOptions probe() const;
 };
 
 // Nothing, and `status`, when there is nothing to do but to end with it.

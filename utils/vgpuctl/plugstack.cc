@@ -7,7 +7,7 @@
 #include <fstream>
 #include <functional>
 
-#include "spank/text.h"
+#include "node/text.h"
 
 namespace vgpu::ctl {
 
@@ -49,7 +49,7 @@ class ConfFile {
     unsigned number = 0;
     for (std::string text; std::getline(file, text);) {
       const std::string where = path + ":" + std::to_string(++number);
-      Words words = spank::split(std::string_view(text).substr(0, text.find('#')), " \t\r");
+      Words words = node::split(std::string_view(text).substr(0, text.find('#')), " \t\r");
       if (words.size() >= 2 && strcasecmp(words[0].c_str(), "include") == 0) {
         include(words[1][0] == '/' ? words[1] : directory_of(path) + words[1], where, depth);
       } else if (!words.empty()) {
@@ -77,8 +77,8 @@ struct SlurmConf {
 };
 
 SlurmConf read_slurm_conf() {
-  SlurmConf found = {spank::slurm_files("plugstack.conf").front(), ""};
-  for (const std::string &path : spank::slurm_files("slurm.conf")) {
+  SlurmConf found = {node::slurm_files("plugstack.conf").front(), ""};
+  for (const std::string &path : node::slurm_files("slurm.conf")) {
     const ConfFile file(path);
     if (!file.is_readable()) continue;
     found.plugstack = directory_of(path) + "plugstack.conf";
@@ -97,7 +97,7 @@ SlurmConf read_slurm_conf() {
 // A name without a directory is looked for in PluginDir; where slurm.conf does not say which, where Slurm's packages have it.
 std::string find_plugin(const std::string &name, const SlurmConf &slurm_conf) {
   if (name.find('/') != name.npos) return name;
-  Words folders = spank::split(slurm_conf.plugin_path, ":");
+  Words folders = node::split(slurm_conf.plugin_path, ":");
   if (folders.empty()) {
     folders = {directory_of(VGPU_PLUGIN), "/usr/lib/slurm", "/usr/lib64/slurm"};
     for (const std::string &folder : matching("/usr/lib/*/slurm-wlm")) folders.push_back(folder);
@@ -133,7 +133,7 @@ Error read_plugstack(const Options &options, Plugstack *plugstack) {
     found.plugin = find_plugin(line.words[1], slurm_conf);
     std::vector<char *> keys;
     for (std::size_t i = 2; i < line.words.size(); ++i) keys.push_back(const_cast<char *>(line.words[i].c_str()));
-    found.bad_keys = spank::Config::parse(static_cast<int>(keys.size()), keys.data(), &found.config);
+    found.bad_keys = node::Config::parse(static_cast<int>(keys.size()), keys.data(), &found.config);
   }
   *plugstack = std::move(found);
   return {};

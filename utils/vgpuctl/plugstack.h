@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
+#include "node/config.h"
 #include "options.h"
-#include "region/error.h"
-#include "spank/config.h"
 
 namespace vgpu::ctl {
 
@@ -19,7 +19,7 @@ struct Plugstack {
   bool required = false;
   std::string plugin;  // where Slurm finds it; as it is written there, if nowhere
   Error bad_keys;
-  spank::Config config;  // the plugin's own defaults where nothing was said, or with bad keys
+  node::Config config;  // the plugin's own defaults where nothing was said, or with bad keys
 };
 
 // Fault::not_found: there is no plugstack.conf.

@@ -85,24 +85,24 @@ std::string advice(const Use &use) {
   constexpr double kLittle = 0.5;
   constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
   if (use.refused_since > 0 && use.limit < use.first_limit) {
-    return "Advice: allocations were refused after the limit was lowered from " + format_bytes(use.first_limit) +
-           " to " + format_bytes(use.limit) + "; ask the administrator why\n";
+    return "Advice: allocations were refused after the limit was lowered from " + node::format_bytes(use.first_limit) +
+           " to " + node::format_bytes(use.limit) + "; ask the administrator why\n";
   }
   if (use.refused_since > 0) {
     return "Advice: " + std::string(use.refused_since == 1 ? "an allocation was" : "allocations were") +
-           " refused; ask for more than --gpu-mem=" + format_bytes(use.limit) + "\n";
+           " refused; ask for more than --gpu-mem=" + node::format_bytes(use.limit) + "\n";
   }
   if (use.peak == 0) return "";
   const std::uint64_t roomy = std::max(kGiB, (use.peak + use.peak / 4 + kGiB - 1) / kGiB * kGiB);
   const std::uint64_t enough = std::min(roomy, use.highest_limit);
   if (use.refused > 0 || use.peak > use.first_limit) {
-    return "Advice: " + format_bytes(use.first_limit) +
-           " was too little until the limit was raised; ask for --gpu-mem=" + format_bytes(enough) + "\n";
+    return "Advice: " + node::format_bytes(use.first_limit) +
+           " was too little until the limit was raised; ask for --gpu-mem=" + node::format_bytes(enough) + "\n";
   }
   const double of_first =
       static_cast<double>(use.peak) / static_cast<double>(std::max<std::uint64_t>(use.first_limit, 1));
   if (of_first >= kLittle || enough >= use.first_limit) return "";
-  return "Advice: --gpu-mem=" + format_bytes(enough) + " would have been enough\n";
+  return "Advice: --gpu-mem=" + node::format_bytes(enough) + " would have been enough\n";
 }
 
 std::string average_sentence(const Json &device, std::uint64_t elapsed) {
@@ -110,7 +110,7 @@ std::string average_sentence(const Json &device, std::uint64_t elapsed) {
   const Json average = device.value("memory_average_bytes", Json());
   if (!average.is_number()) return "GPU Memory Average: not sampled\n";
   const auto sampled = std::min(device.at("sampled_seconds").get<std::uint64_t>(), elapsed);
-  std::string text = "GPU Memory Average: " + format_bytes(average.get<std::uint64_t>());
+  std::string text = "GPU Memory Average: " + node::format_bytes(average.get<std::uint64_t>());
   if (100 * sampled < kMuch * elapsed) text += ", of " + clock_text(sampled) + " that were sampled";
   return text + '\n';
 }
@@ -129,11 +129,12 @@ std::string sm_sentences(const Json &device) {
 std::string device_sentences(const Json &device, std::uint64_t elapsed) {
   const Use use(device);
   std::string text = "GPU: " + device.at("uuid").get<std::string>() + '\n';
-  text += "GPU Memory Peak: " + format_bytes(use.peak) + '\n';
+  text += "GPU Memory Peak: " + node::format_bytes(use.peak) + '\n';
   text += average_sentence(device, elapsed);
-  text += "GPU Memory Efficiency: " + percent_of(use.efficiency()) + " of " + format_bytes(use.highest_limit) + '\n';
+  text +=
+      "GPU Memory Efficiency: " + percent_of(use.efficiency()) + " of " + node::format_bytes(use.highest_limit) + '\n';
   if (use.was_changed()) {
-    text += "GPU Memory Limit: " + format_bytes(use.first_limit) + " at first, " + format_bytes(use.limit) +
+    text += "GPU Memory Limit: " + node::format_bytes(use.first_limit) + " at first, " + node::format_bytes(use.limit) +
             " at the end\n";
   }
   text += "Refused Allocations: " + std::to_string(use.refused) + '\n';

@@ -19,7 +19,7 @@ namespace {
 
 struct Change {
   std::size_t place;  // in the region
-  LimitChange limits;
+  region::LimitChange limits;
 };
 
 Error plan(const Options &options, const RegionView &region, std::vector<Change> *changes) {
@@ -49,8 +49,8 @@ Error plan(const Options &options, const RegionView &region, std::vector<Change>
       }
       if (device.device_bytes != 0 && change.limits.memory_limit > device.device_bytes) {
         return make_error(Fault::invalid, "vgpu: --gpu-mem=%s: GPU %s has no more than %s",
-                          format_bytes(change.limits.memory_limit).c_str(), device.gpu.c_str(),
-                          format_bytes(device.device_bytes).c_str());
+                          node::format_bytes(change.limits.memory_limit).c_str(), device.gpu.c_str(),
+                          node::format_bytes(device.device_bytes).c_str());
       }
     }
     if (options.sm_percent) change.limits.sm_percent = *options.sm_percent;
@@ -63,12 +63,13 @@ Error plan(const Options &options, const RegionView &region, std::vector<Change>
 // Only what grows has to fit beside the others.
 Error check_room(const Options &options, const RegionView &region, const std::vector<Change> &changes) {
   if (options.force || region.is_private) return {};
-  std::vector<DeviceSpec> larger;
+  std::vector<region::DeviceSpec> larger;
   for (const Change &change : changes) {
     const DeviceView &device = region.devices[change.place];
-    if (change.limits.memory_limit == LimitChange::kKeepMemory || change.limits.memory_limit <= device.limit) continue;
+    if (change.limits.memory_limit == region::LimitChange::kKeepMemory || change.limits.memory_limit <= device.limit)
+      continue;
     if (device.device_bytes == 0) continue;
-    DeviceSpec spec;
+    region::DeviceSpec spec;
     spec.identity = region.snapshot->device(change.limits.dev).identity;
     spec.memory_limit = change.limits.memory_limit;
     larger.push_back(spec);
@@ -77,7 +78,7 @@ Error check_room(const Options &options, const RegionView &region, const std::ve
   Plugstack site;  // where it says nothing, nobody overcommits
   Error unknown = read_plugstack(options, &site);
   if (!unknown) unknown = site.bad_keys;
-  const Error error = admit(options.region_dir, site.config.overcommit_percent, region.job, larger);
+  const Error error = node::admit(options.region_dir, site.config.overcommit_percent, region.job, larger);
   if (error.fault == Fault::invalid) {
     if (unknown) std::fprintf(stderr, "%s\nvgpu: so it is not known whether the site overcommits\n", unknown.text);
     std::fprintf(stderr, "vgpu: --force sets it all the same\n");
@@ -87,7 +88,7 @@ Error check_room(const Options &options, const RegionView &region, const std::ve
 
 Error change_all(const RegionView &region, const std::vector<Change> &changes) {
   for (const Change &change : changes) {
-    if (Error error = change_limits(region.path.c_str(), Trust::root_or_self, change.limits)) return error;
+    if (Error error = change_limits(region.path.c_str(), region::Trust::root_or_self, change.limits)) return error;
   }
   return {};
 }
@@ -95,7 +96,7 @@ Error change_all(const RegionView &region, const std::vector<Change> &changes) {
 // For the report. The limits are set, whatever becomes of this.
 void note(const RegionView &before, const RegionView &after) {
   if (before.is_private || !before.snapshot || !after.snapshot) return;
-  if (const Error error = note_change(after.path, *before.snapshot, *after.snapshot)) {
+  if (const Error error = node::note_change(after.path, *before.snapshot, *after.snapshot)) {
     std::fprintf(stderr, "%s; the job's report will not know of the change\n", error.text);
   }
 }
@@ -107,22 +108,22 @@ Error set_limits(const Options &options, RegionView *region) {
   }
   // Whoever raises a limit takes part in admission; a user's own region is nobody else's business.
   RegionView before;
-  if (Error error = look_at_job(options, Detail::memory, &before)) return error;
-  AdmissionLock lock;
+  if (Error error = look_at_job(options, region::Detail::memory, &before)) return error;
+  node::AdmissionLock lock;
   if (!before.is_private) {
     if (geteuid() != 0) {
       return make_error(Fault::invalid, "vgpu: only root can change the limits of job %s", before.job.c_str());
     }
-    if (Error error = AdmissionLock::acquire(options.region_dir, &lock)) return error;
+    if (Error error = node::AdmissionLock::acquire(options.region_dir, &lock)) return error;
     // Somebody may have changed them while we waited.
-    if (Error error = look_at_job(options, Detail::memory, &before)) return error;
+    if (Error error = look_at_job(options, region::Detail::memory, &before)) return error;
   }
   std::vector<Change> changes;
   if (Error error = plan(options, before, &changes)) return error;
   if (Error error = check_room(options, before, changes)) return error;
   // Some may be set when others could not be: what was done is noted.
   const Error error = change_all(before, changes);
-  if (Error gone = look_at_job(options, Detail::memory, region)) return error ? error : gone;
+  if (Error gone = look_at_job(options, region::Detail::memory, region)) return error ? error : gone;
   note(before, *region);
   return error;
 }
@@ -133,14 +134,14 @@ int set(const Options &options) {
   RegionView region;
   if (const Error error = set_limits(options, &region)) return complain(error);
   for (const DeviceView &device : region.devices) {
-    std::string line = "job " + region.job + ", GPU " + device.gpu + ": " + format_bytes(device.limit) +
+    std::string line = "job " + region.job + ", GPU " + device.gpu + ": " + node::format_bytes(device.limit) +
                        " of memory, " + std::to_string(device.sm_percent) + "% of the SMs\n";
     if (!print(line)) return kRefused;
     if (device.used && *device.used > device.limit) {
       std::fprintf(
           stderr,
           "vgpu: job %s uses %s of GPU %s now: it keeps them, and gets nothing more until it has freed enough\n",
-          region.job.c_str(), format_bytes(*device.used).c_str(), device.gpu.c_str());
+          region.job.c_str(), node::format_bytes(*device.used).c_str(), device.gpu.c_str());
     }
   }
   return kOk;

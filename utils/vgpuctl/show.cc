@@ -50,23 +50,24 @@ Table rank_table(const RegionView &region, const ColumnStyle &style) {
   }
   table.add_column("THROTTLED", kRight);
   table.add_column("ALIVE", Table::Align::left);
-  const Snapshot &snapshot = *region.snapshot;
+  const region::Snapshot &snapshot = *region.snapshot;
   for (unsigned i = 0; i < snapshot.ranks(); ++i) {
-    const RankSnapshot &rank = snapshot.rank(i);
+    const region::RankSnapshot &rank = snapshot.rank(i);
     const auto info = [&](const std::string &text) { return Cell{rank.info_valid ? text : kTorn}; };
     const auto hooked = [&](const std::string &text) { return region.launch_hooks ? info(text) : Cell{kUnknown}; };
     for (unsigned dev = 0; dev < region.devices.size(); ++dev) {
       std::vector<Cell> row = {{std::to_string(rank.owner.pid)}, {region.devices[dev].gpu}};
       std::uint64_t held = 0;
-      for (unsigned kind = 0; kind < kKinds; ++kind) {
-        const std::uint64_t bytes = snapshot.memory(i, dev, static_cast<Kind>(kind));
+      for (unsigned kind = 0; kind < region::kKinds; ++kind) {
+        const std::uint64_t bytes = snapshot.memory(i, dev, static_cast<region::Kind>(kind));
         held += bytes;
         row.push_back({region.devices[dev].ranks_add_up ? size_text(bytes, style) : kTorn});
       }
       // What belongs to the rank and not to one of its GPUs stands in its first line.
       const bool first = dev == 0;
       if (!first && held == 0) continue;
-      row.push_back(first ? info(size_text(bytes_of(rank.info.peak_units & kMaxUnits), style)) : Cell{});
+      row.push_back(first ? info(size_text(region::bytes_of(rank.info.peak_units & region::kMaxUnits), style))
+                          : Cell{});
       row.push_back(first ? info(std::to_string(rank.info.refused)) : Cell{});
       row.push_back(first ? hooked(std::to_string(rank.info.launches)) : Cell{});
       row.push_back(first ? hooked(seconds_text(static_cast<double>(rank.info.throttled_ns) / 1e9)) : Cell{});
@@ -103,7 +104,7 @@ std::string refusal_of(const Options &options) {
 
 int show(const Options &options) {
   RegionView region;
-  if (const Error error = look_at_job(options, Detail::liveness, &region)) {
+  if (const Error error = look_at_job(options, region::Detail::liveness, &region)) {
     const int status = complain(error);
     if (const std::string why = refusal_of(options); status == kNoJob && !why.empty()) {
       std::fprintf(stderr, "%s\n", why.c_str());

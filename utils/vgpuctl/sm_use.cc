@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "node/books.h"
+#include "node/counted_processes.h"
 #include "node/processes.h"
 
 namespace vgpu::ctl {
@@ -14,25 +14,26 @@ namespace {
 constexpr timespec kBetweenReadings = {0, 100'000'000};
 
 void read_again(RegionView *region) {
-  Snapshot again;
-  if (Snapshot::read(region->path.c_str(), Trust::root_or_self, Detail::memory, &again)) return;  // it has ended
+  region::Snapshot again;
+  if (region::Snapshot::read(region->path.c_str(), region::Trust::root_or_self, region::Detail::memory, &again))
+    return;  // it has ended
   for (DeviceView &device : region->devices) {
-    if (device.sm_reading && device.place < again.ndev()) device.sm_reading = read_sm(again, device.place);
+    if (device.sm_reading && device.place < again.ndev()) device.sm_reading = node::read_sm(again, device.place);
   }
 }
 
 }  // namespace
 
 void add_sm_use(const Options &options, NodeView *view) {
-  std::vector<GpuProcess> processes;
+  std::vector<node::GpuProcess> processes;
   if (view->regions.empty() || list_gpu_processes(options.probe(), &processes)) return;
   for (RegionView &region : view->regions) {
     if (!region.snapshot) continue;
-    const Books books(*region.snapshot);
+    const node::Books books(*region.snapshot);
     for (DeviceView &device : region.devices) {
       int percent = 0;
       bool known = true;
-      for (const GpuProcess &process : processes) {
+      for (const node::GpuProcess &process : processes) {
         if (process.uuid != device.uuid || !books.counts(process.pid)) continue;
         known = known && process.sm_percent >= 0;
         percent += process.sm_percent;
@@ -43,7 +44,7 @@ void add_sm_use(const Options &options, NodeView *view) {
 }
 
 void SmMeter::add_to(NodeView *view) {
-  std::map<Place, SmReading> seen;
+  std::map<Place, node::SmReading> seen;
   std::vector<RegionView *> unknown;
   for (RegionView &region : view->regions) {
     bool is_unknown = false;

@@ -24,7 +24,7 @@ class SmMeter {
  private:
   using Place = std::pair<std::string, unsigned>;  // the region's path, the device in it
 
-  std::map<Place, SmReading> last_;
+  std::map<Place, node::SmReading> last_;
 };
 
 }  // namespace vgpu::ctl

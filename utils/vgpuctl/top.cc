@@ -71,7 +71,7 @@ class View {
   View(const Options &options, Screen *screen) : options_(options), screen_(*screen), asks_(options.ask_nvml) {}
 
   void look_again() {
-    view_ = look(options_, Detail::tokens);
+    view_ = look(options_, region::Detail::tokens);
     if (asks_) {
       add_sm_use(options_, &view_);
       asks_ = has_answer();  // an NVML that hangs does so once

@@ -12,9 +12,9 @@ namespace vgpu::ctl {
 namespace {
 
 // As slurmd found them; where it never ran, as they are now.
-Error find_gpus(const Options &options, Node *node) {
+Error find_gpus(const Options &options, node::Node *node) {
   const bool is_of_this_machine = options.hwloc_xml.empty();
-  if (is_of_this_machine && !read_node(options.region_dir + "/node", Trust::root_or_self, node)) return {};
+  if (is_of_this_machine && !read_node(options.region_dir + "/node", region::Trust::root_or_self, node)) return {};
   return probe_devices(options.probe(), node);
 }
 
@@ -28,12 +28,13 @@ std::vector<Tenant> tenants_of(const NodeView &view, const std::string &uuid) {
   return tenants;
 }
 
-std::vector<NumaSeat> seat(const Node &node, const std::vector<NumaNode> &numa_nodes, const NodeView &view) {
+std::vector<NumaSeat> seat(const node::Node &node, const std::vector<node::NumaNode> &numa_nodes,
+                           const NodeView &view) {
   std::vector<NumaSeat> seats;
-  for (const NumaNode &numa : numa_nodes) seats.push_back({numa, {}});
+  for (const node::NumaNode &numa : numa_nodes) seats.push_back({numa, {}});
   seats.push_back({{-1, "", 0}, {}});
   for (std::size_t i = 0; i < node.devices.size(); ++i) {
-    const NodeDevice &device = node.devices[i];
+    const node::NodeDevice &device = node.devices[i];
     auto place = std::find_if(seats.begin(), seats.end(), [&](const NumaSeat &candidate) {
       return candidate.node.number == device.identity.numa_node;
     });
@@ -52,17 +53,18 @@ std::string text_of(const std::string &host, const std::vector<NumaSeat> &seats)
       text += "NUMA node unknown\n";
     } else {
       text += "NUMA node " + std::to_string(numa.node.number) + "  cores " +
-              (numa.node.cpus.empty() ? kUnknown : numa.node.cpus) + "  " + format_bytes(numa.node.memory_bytes) + '\n';
+              (numa.node.cpus.empty() ? kUnknown : numa.node.cpus) + "  " + node::format_bytes(numa.node.memory_bytes) +
+              '\n';
     }
     for (const GpuSeat &gpu : numa.gpus) {
-      const DeviceIdentity &identity = gpu.device.identity;
+      const region::DeviceIdentity &identity = gpu.device.identity;
       std::uint64_t promised = 0;
       for (const Tenant &tenant : gpu.tenants) promised += tenant.limit;
       text += "  GPU " + gpu.number + "  " + identity.pci_bus_id + "  " + identity.uuid + "  " +
-              format_bytes(identity.memory_bytes) + ", " + format_bytes(promised) + " promised\n";
+              node::format_bytes(identity.memory_bytes) + ", " + node::format_bytes(promised) + " promised\n";
       for (const Tenant &tenant : gpu.tenants) {
         text += "    job " + tenant.job + "  " + tenant.user + "  " + size_text(tenant.used, {}) + " of " +
-                format_bytes(tenant.limit) + '\n';
+                node::format_bytes(tenant.limit) + '\n';
       }
     }
   }
@@ -72,15 +74,15 @@ std::string text_of(const std::string &host, const std::vector<NumaSeat> &seats)
 }  // namespace
 
 int topo(const Options &options) {
-  Node node;
-  std::vector<NumaNode> numa_nodes;
+  node::Node node;
+  std::vector<node::NumaNode> numa_nodes;
   Error error = find_gpus(options, &node);
   if (!error) error = list_numa_nodes(options.hwloc_xml, &numa_nodes);
   if (error) {
     complain(error);
     return kRefused;
   }
-  const NodeView view = look(options, Detail::memory);
+  const NodeView view = look(options, region::Detail::memory);
   const std::vector<NumaSeat> seats = seat(node, numa_nodes, view);
   if (!print(options.svg ? topology_svg(view.host, seats) : text_of(view.host, seats))) return kRefused;
   return complain_about(view.troubles);

@@ -46,9 +46,9 @@ std::string label(double x, double y, const std::string &words) {
 }
 
 std::string draw_gpu(const GpuSeat &gpu, double x, double y) {
-  const DeviceIdentity &identity = gpu.device.identity;
-  std::string text =
-      label(x, y + 14, "GPU " + gpu.number + "  " + identity.pci_bus_id + "  " + format_bytes(identity.memory_bytes));
+  const region::DeviceIdentity &identity = gpu.device.identity;
+  std::string text = label(
+      x, y + 14, "GPU " + gpu.number + "  " + identity.pci_bus_id + "  " + node::format_bytes(identity.memory_bytes));
   const double top = y + 20;
   text += box(x, top, kBarWidth, kBarHeight, "fill=\"#f4f4f4\" stroke=\"#444\"");
   // A site that overcommits promises more than there is.

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "node/locality.h"
 #include "node/node.h"
-#include "node/probe/locality.h"
 #include "view.h"
 
 namespace vgpu::ctl {
@@ -19,12 +19,12 @@ struct Tenant {
 
 struct GpuSeat {
   std::string number;
-  NodeDevice device;
+  node::NodeDevice device;
   std::vector<Tenant> tenants;
 };
 
 struct NumaSeat {
-  NumaNode node;  // -1: nobody knows where these GPUs are
+  node::NumaNode node;  // -1: nobody knows where these GPUs are
   std::vector<GpuSeat> gpus;
 };
 

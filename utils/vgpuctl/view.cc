@@ -11,9 +11,9 @@
 
 #include "node/directory.h"
 #include "node/node.h"
-#include "node/promises.h"
+#include "node/private_region.h"
+#include "node/region_limits.h"
 #include "status.h"
-#include "vgpu-run/private_region.h"
 
 namespace vgpu::ctl {
 
@@ -37,24 +37,24 @@ struct Place {
 
 std::vector<Place> places(const Options &options) {
   std::vector<Place> found = {{options.region_dir, false}};
-  const std::string runtime = run::runtime_directory(std::getenv("XDG_RUNTIME_DIR"));
+  const std::string runtime = node::runtime_directory(std::getenv("XDG_RUNTIME_DIR"));
   found.push_back({runtime + "/vgpu-" + std::to_string(geteuid()), true});
   return found;
 }
 
 // By number where both are numbers.
 bool comes_before(const std::string &left, const std::string &right) {
-  const bool numbers = is_job_id(left.c_str()) && is_job_id(right.c_str());
+  const bool numbers = node::is_job_id(left.c_str()) && node::is_job_id(right.c_str());
   if (numbers && left.size() != right.size()) return left.size() < right.size();
   return left < right;
 }
 
 std::vector<std::string> names_in(const Place &place) {
   std::vector<std::string> names;
-  const ScopedDirectory directory(opendir(place.directory.c_str()));
+  const node::ScopedDirectory directory(opendir(place.directory.c_str()));
   while (const dirent *entry = directory ? readdir(directory.get()) : nullptr) {
     if (entry->d_name[0] == '.') continue;
-    if (place.is_private ? run::is_region_name(entry->d_name) : is_job_id(entry->d_name)) {
+    if (place.is_private ? node::is_region_name(entry->d_name) : node::is_job_id(entry->d_name)) {
       names.emplace_back(entry->d_name);
     }
   }
@@ -65,40 +65,41 @@ std::vector<std::string> names_in(const Place &place) {
 // What Slurm calls the GPUs.
 std::map<std::string, std::string> gpu_numbers(const Options &options) {
   std::map<std::string, std::string> numbers;
-  Node node;
-  if (read_node(options.region_dir + "/node", Trust::root_or_self, &node)) return numbers;
-  for (const NodeDevice &device : node.devices) {
+  node::Node node;
+  if (read_node(options.region_dir + "/node", region::Trust::root_or_self, &node)) return numbers;
+  for (const node::NodeDevice &device : node.devices) {
     if (device.gres_index >= 0) numbers[device.identity.uuid] = std::to_string(device.gres_index);
   }
   return numbers;
 }
 
-State state_of(const DeviceView &device, const Snapshot &region) {
+State state_of(const DeviceView &device, const region::Snapshot &region) {
   unsigned living = 0;
   for (unsigned i = 0; i < region.ranks(); ++i) living += !is_ended(region.rank(i));
   if (living == 0) return region.ranks() > 0 ? State::stale : State::idle;
   return device.memory_ratio() >= kAtLimit ? State::at_limit : State::ok;
 }
 
-unsigned processes_on(const Snapshot &region, unsigned dev) {
+unsigned processes_on(const region::Snapshot &region, unsigned dev) {
   unsigned count = 0;
   for (unsigned i = 0; i < region.ranks(); ++i) {
     if (is_ended(region.rank(i))) continue;
     bool holds = false;
-    for (unsigned kind = 0; kind < kKinds; ++kind) holds |= region.memory(i, dev, static_cast<Kind>(kind)) != 0;
+    for (unsigned kind = 0; kind < region::kKinds; ++kind)
+      holds |= region.memory(i, dev, static_cast<region::Kind>(kind)) != 0;
     count += holds;
   }
   return count;
 }
 
-void add_use(const Snapshot &region, unsigned dev, DeviceView *view) {
-  const DeviceSnapshot &device = region.device(dev);
+void add_use(const region::Snapshot &region, unsigned dev, DeviceView *view) {
+  const region::DeviceSnapshot &device = region.device(dev);
   view->used = device.memory_used;
   view->peak = device.memory_peak;
   view->refused = device.refused;
   view->processes = processes_on(region, dev);
   view->ranks_add_up = device.ranks_add_up;
-  view->sm_reading = read_sm(region, dev);
+  view->sm_reading = node::read_sm(region, dev);
   if (region.job().launch_hooks != 0) {
     view->launches = device.launches;
     view->throttled_s = static_cast<double>(device.throttled_ns) / 1e9;
@@ -106,7 +107,8 @@ void add_use(const Snapshot &region, unsigned dev, DeviceView *view) {
   view->state = state_of(*view, region);
 }
 
-DeviceView describe_device(const DeviceSpec &spec, unsigned dev, const std::map<std::string, std::string> &numbers) {
+DeviceView describe_device(const region::DeviceSpec &spec, unsigned dev,
+                           const std::map<std::string, std::string> &numbers) {
   DeviceView view;
   view.place = dev;
   view.uuid = printable(spec.identity.uuid);
@@ -123,27 +125,28 @@ DeviceView describe_device(const DeviceSpec &spec, unsigned dev, const std::map<
 
 class Reader {
  public:
-  Reader(const Options &options, Detail detail) : detail_(detail), numbers_(gpu_numbers(options)) {}
+  Reader(const Options &options, region::Detail detail) : detail_(detail), numbers_(gpu_numbers(options)) {}
 
   Error read(const Place &place, const std::string &name, RegionView *region) {
     RegionView found;
     found.job = name;
     found.path = place.directory + "/" + name;
     found.is_private = place.is_private;
-    found.snapshot = std::make_unique<Snapshot>();
-    const Error error = Snapshot::read(found.path.c_str(), Trust::root_or_self, detail_, found.snapshot.get(), &self_);
+    found.snapshot = std::make_unique<region::Snapshot>();
+    const Error error =
+        region::Snapshot::read(found.path.c_str(), region::Trust::root_or_self, detail_, found.snapshot.get(), &self_);
     if (error && (error.fault != Fault::system || geteuid() == 0)) return error;
     if (error) {
       found.snapshot.reset();
-      Promise promise;
-      if (Error worse = read_promise(place.directory, name, Trust::root_or_self, &promise)) return worse;
+      node::Promise promise;
+      if (Error worse = read_promise(place.directory, name, region::Trust::root_or_self, &promise)) return worse;
       if (promise.job.uid == geteuid()) return error;
       describe(promise.job, promise.devices, &found);
     } else {
-      const Snapshot &snapshot = *found.snapshot;
-      std::vector<DeviceSpec> devices;
+      const region::Snapshot &snapshot = *found.snapshot;
+      std::vector<region::DeviceSpec> devices;
       for (unsigned dev = 0; dev < snapshot.ndev(); ++dev) {
-        const DeviceSnapshot &device = snapshot.device(dev);
+        const region::DeviceSnapshot &device = snapshot.device(dev);
         devices.push_back({device.identity, device.memory_limit, device.sm_percent});
       }
       describe(snapshot.job(), devices, &found);
@@ -156,7 +159,7 @@ class Reader {
   }
 
  private:
-  void describe(const JobIdentity &job, const std::vector<DeviceSpec> &devices, RegionView *region) {
+  void describe(const region::JobIdentity &job, const std::vector<region::DeviceSpec> &devices, RegionView *region) {
     region->uid = job.uid;
     region->user = name_of(job.uid);
     region->launch_hooks = job.launch_hooks != 0;
@@ -181,8 +184,8 @@ class Reader {
     return name;
   }
 
-  Detail detail_;
-  SelfIdentity self_ = identify_self();
+  region::Detail detail_;
+  region::SelfIdentity self_ = region::identify_self();
   std::map<std::string, std::string> numbers_;
   std::map<uid_t, std::string> users_;
 };
@@ -217,7 +220,7 @@ const char *name_of(State state) {
   return "hidden";
 }
 
-bool is_ended(const RankSnapshot &rank) { return rank.verdict != Verdict::alive; }
+bool is_ended(const region::RankSnapshot &rank) { return rank.verdict != region::Verdict::alive; }
 
 std::string user_name(uid_t uid) {
   const passwd *user = getpwuid(uid);
@@ -231,7 +234,7 @@ std::string host_name() {
   return std::string(host).substr(0, std::string(host).find('.'));
 }
 
-NodeView look(const Options &options, Detail detail, Ranks ranks) {
+NodeView look(const Options &options, region::Detail detail, Ranks ranks) {
   NodeView view;
   view.host = host_name();
   Reader reader(options, detail);
@@ -258,7 +261,7 @@ NodeView look(const Options &options, Detail detail, Ranks ranks) {
   return view;
 }
 
-Error look_at_job(const Options &options, Detail detail, RegionView *region) {
+Error look_at_job(const Options &options, region::Detail detail, RegionView *region) {
   Reader reader(options, detail);
   for (const Place &place : places(options)) {
     for (const std::string &name : names_in(place)) {

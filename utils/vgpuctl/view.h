@@ -40,11 +40,11 @@ struct DeviceView {
   std::optional<std::uint64_t> used;
   std::optional<std::uint64_t> peak;
   std::optional<std::uint64_t> refused;
-  std::optional<unsigned> processes;      // that live, and hold memory here
-  std::optional<std::uint64_t> launches;  // known where launches are hooked
-  std::optional<double> throttled_s;      // known where launches are hooked
-  std::optional<SmReading> sm_reading;    // known where launches are held to a share
-  std::optional<double> sm_used;          // of 1; see sm_use.h
+  std::optional<unsigned> processes;          // that live, and hold memory here
+  std::optional<std::uint64_t> launches;      // known where launches are hooked
+  std::optional<double> throttled_s;          // known where launches are hooked
+  std::optional<node::SmReading> sm_reading;  // known where launches are held to a share
+  std::optional<double> sm_used;              // of 1; see sm_use.h
   bool ranks_add_up = false;
 
   double memory_ratio() const { return static_cast<double>(*used) / static_cast<double>(limit); }
@@ -60,7 +60,7 @@ struct RegionView {
   std::uint64_t created = 0;
   State state = State::hidden;
   std::vector<DeviceView> devices;
-  std::unique_ptr<Snapshot> snapshot;  // null: only the limits could be read, or it was not kept
+  std::unique_ptr<region::Snapshot> snapshot;  // null: only the limits could be read, or it was not kept
 };
 
 struct Trouble {
@@ -80,10 +80,10 @@ enum class Ranks : std::uint8_t {
 };
 
 // Only the regions, devices and users that were asked for.
-NodeView look(const Options &options, Detail detail, Ranks ranks = Ranks::keep);
+NodeView look(const Options &options, region::Detail detail, Ranks ranks = Ranks::keep);
 
 // The one of options.job. `trouble` may be Fault::not_found.
-Error look_at_job(const Options &options, Detail detail, RegionView *region);
+Error look_at_job(const Options &options, region::Detail detail, RegionView *region);
 
 // To stderr; the exit status they call for.
 int complain(const Error &error);
@@ -91,6 +91,6 @@ int complain_about(const std::vector<Trouble> &troubles);
 
 std::string user_name(uid_t uid);
 std::string host_name();
-bool is_ended(const RankSnapshot &rank);
+bool is_ended(const region::RankSnapshot &rank);
 
 }  // namespace vgpu::ctl

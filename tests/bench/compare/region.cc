@@ -12,26 +12,27 @@ class RegionScheme final : public Scheme {
   explicit RegionScheme(const SchemeSetting &setting) : made_(setting.scratch, setting.limit) {}
 
   void attach(unsigned) override {
-    check(vgpu::Region::attach(made_.directory(), vgpu::Trust::root_or_self, &region_));
-    check(vgpu::Rank::attach(region_, &rank_));
+    check(vgpu::region::Region::attach(made_.directory(), vgpu::region::Trust::root_or_self, &region_));
+    check(vgpu::region::Rank::attach(region_, &rank_));
   }
   bool reserve(std::uint64_t bytes) override {
-    return rank_.reserve(0, vgpu::Kind::data, bytes) == vgpu::Grant::granted;
+    return rank_.reserve(0, vgpu::region::Kind::data, bytes) == vgpu::region::Grant::granted;
   }
-  void release(std::uint64_t bytes) override { rank_.release(0, vgpu::Kind::data, bytes); }
+  void release(std::uint64_t bytes) override { rank_.release(0, vgpu::region::Kind::data, bytes); }
   std::uint64_t used() override { return rank_.memory_used(0); }
   Picture picture() override {
-    vgpu::Snapshot snapshot;
-    check(vgpu::Snapshot::read(made_.directory(), vgpu::Trust::root_or_self, vgpu::Detail::memory, &snapshot));
+    vgpu::region::Snapshot snapshot;
+    check(vgpu::region::Snapshot::read(made_.directory(), vgpu::region::Trust::root_or_self,
+                                       vgpu::region::Detail::memory, &snapshot));
     Picture picture = {snapshot.device(0).memory_used, 0, snapshot.device(0).ranks_add_up};
-    for (unsigned i = 0; i < snapshot.ranks(); ++i) picture.parts += snapshot.memory(i, 0, vgpu::Kind::data);
+    for (unsigned i = 0; i < snapshot.ranks(); ++i) picture.parts += snapshot.memory(i, 0, vgpu::region::Kind::data);
     return picture;
   }
 
  private:
   BenchRegion made_;
-  vgpu::Region region_;
-  vgpu::Rank rank_;
+  vgpu::region::Region region_;
+  vgpu::region::Rank rank_;
 };
 
 }  // namespace

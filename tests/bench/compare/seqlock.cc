@@ -2,8 +2,8 @@
 // slot is read consistently; the sum of slots read one after the other, and the charge after it, still are
 // check-then-act. A memory decision never falls back to a torn value, so a writer that is stopped half-way stops every
 // reader.
+#include "base/backoff.h"
 #include "board.h"
-#include "region/backoff.h"
 
 namespace bench {
 namespace {

@@ -182,8 +182,9 @@ class Bench {
     }
     double last = 0;
     for (Worker &worker : workers) last = std::max(last, worker.result());
-    vgpu::Snapshot snapshot;
-    check(vgpu::Snapshot::read(job.directory(), vgpu::Trust::root_or_self, vgpu::Detail::memory, &snapshot));
+    vgpu::region::Snapshot snapshot;
+    check(vgpu::region::Snapshot::read(job.directory(), vgpu::region::Trust::root_or_self, vgpu::region::Detail::memory,
+                                       &snapshot));
     unsigned found = 0;
     for (unsigned i = 0; i < snapshot.ranks(); ++i) found += snapshot.rank(i).info.host_pid != 0;
     if (found != 8) throw Failure("%u of 8 ranks found out who they are", found);

@@ -11,7 +11,7 @@
 #include "../bench_region.h"
 #include "../clock.h"
 #include "region/region.h"
-#include "sm/words.h"
+#include "region/sm_words.h"
 
 namespace bench {
 
@@ -76,16 +76,16 @@ SmJob::SmJob(const SmNode &node, unsigned device, unsigned percent, unsigned ran
   if (percent < 100) {
     static unsigned made = 0;
     name_ = "sm-" + std::to_string(++made);
-    vgpu::DeviceSpec spec;
+    vgpu::region::DeviceSpec spec;
     std::snprintf(spec.identity.uuid, sizeof spec.identity.uuid, "%s", SmNode::uuid(device).c_str());
     spec.identity.memory_bytes = spec.memory_limit = kMemory;
     spec.sm_percent = percent;
-    vgpu::RegionSpec region;
+    vgpu::region::RegionSpec region;
     region.uid = getuid();
     region.launch_hooks = true;
     region.ndev = 1;
     region.devices = &spec;
-    check(vgpu::Region::create(node.directory().c_str(), name_.c_str(), region));
+    check(vgpu::region::Region::create(node.directory().c_str(), name_.c_str(), region));
     environment = limited_environment(node.directory() + "/" + name_);
   }
   for (unsigned i = 0; i < ranks; ++i) {
@@ -96,7 +96,7 @@ SmJob::SmJob(const SmNode &node, unsigned device, unsigned percent, unsigned ran
 SmJob::~SmJob() {
   ranks_.clear();
   if (name_.empty()) return;
-  const vgpu::Error error = vgpu::Region::remove(node_.directory().c_str(), name_.c_str());
+  const vgpu::Error error = vgpu::region::Region::remove(node_.directory().c_str(), name_.c_str());
   if (error) std::fprintf(stderr, "%s\n", error.text);
 }
 
@@ -130,12 +130,13 @@ void SmJob::check_ranks() const {
 void SmJob::signal(unsigned rank, int number) { kill(ranks_[rank].pid(), number); }
 
 int SmJob::leader() const {
-  vgpu::Region region;
-  check(vgpu::Region::attach((node_.directory() + "/" + name_).c_str(), vgpu::Trust::root_or_self, &region));
+  vgpu::region::Region region;
+  check(vgpu::region::Region::attach((node_.directory() + "/" + name_).c_str(), vgpu::region::Trust::root_or_self,
+                                     &region));
   const std::uint64_t lease = region.usage().device(0).lease.load();
   if (lease == 0) return -1;
   const auto slot = static_cast<unsigned>(vgpu::sm::LeaseWord::unpack(lease).slot);
-  const auto pid = static_cast<pid_t>(vgpu::OwnerWord::unpack(region.usage().owner(slot).load()).pid);
+  const auto pid = static_cast<pid_t>(vgpu::region::OwnerWord::unpack(region.usage().owner(slot).load()).pid);
   for (unsigned rank = 0; rank < ranks_.size(); ++rank) {
     if (ranks_[rank].pid() == pid) return static_cast<int>(rank);
   }
@@ -143,9 +144,10 @@ int SmJob::leader() const {
 }
 
 void SmJob::set_percent(unsigned percent) {
-  vgpu::LimitChange change;
+  vgpu::region::LimitChange change;
   change.sm_percent = percent;
-  check(vgpu::change_limits((node_.directory() + "/" + name_).c_str(), vgpu::Trust::root_or_self, change));
+  check(vgpu::region::change_limits((node_.directory() + "/" + name_).c_str(), vgpu::region::Trust::root_or_self,
+                                    change));
 }
 
 }  // namespace bench

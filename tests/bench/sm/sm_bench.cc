@@ -193,20 +193,20 @@ class Bench {
 
   double with_limit(unsigned percent, const std::vector<std::string> &arguments,
                     const std::map<std::string, std::string> &more = {}) const {
-    vgpu::DeviceSpec device;
+    vgpu::region::DeviceSpec device;
     std::snprintf(device.identity.uuid, sizeof device.identity.uuid, "%s", SmNode::uuid(0).c_str());
     device.identity.memory_bytes = device.memory_limit = std::uint64_t{16} << 30;
     device.sm_percent = percent;
-    vgpu::RegionSpec spec;
+    vgpu::region::RegionSpec spec;
     spec.uid = getuid();
     spec.launch_hooks = percent < 100;
     spec.ndev = 1;
     spec.devices = &device;
-    check(vgpu::Region::create(node_.directory().c_str(), "one", spec));
+    check(vgpu::region::Region::create(node_.directory().c_str(), "one", spec));
     std::map<std::string, std::string> environment = limited_environment(node_.directory() + "/one");
     environment.insert(more.begin(), more.end());
     const double result = Worker(arguments, environment).result();
-    check(vgpu::Region::remove(node_.directory().c_str(), "one"));
+    check(vgpu::region::Region::remove(node_.directory().c_str(), "one"));
     return result;
   }
 

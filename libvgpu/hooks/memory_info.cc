@@ -1,0 +1,69 @@
+// What CUDA shows the job of its GPUs: its limit as the size, its own use as what is taken.
+#include <algorithm>
+
+#include "runtime/charge.h"
+
+using namespace vgpu;
+using namespace vgpu::driver;
+using namespace vgpu::region;
+using namespace vgpu::runtime;
+
+namespace {
+
+// Saturates where the 32-bit calls cannot say more.
+template <typename Size>
+Size fit(std::uint64_t bytes) {
+  return static_cast<Size>(std::min<std::uint64_t>(bytes, ~Size{0}));
+}
+
+// Without a limit the driver's figures are right, and ours are not theirs: managed memory that is on the host is charged.
+template <typename Size>
+void show_memory(unsigned dev, Size *free, Size *total) {
+  if (!is_limited(dev)) return;
+  const std::uint64_t limit = job_region().memory_limit(dev);
+  const std::uint64_t used = rank().memory_used(dev);
+  if (limit < *total) *total = fit<Size>(limit);
+  *free = std::min(*free, fit<Size>(limit > used ? limit - used : 0));
+}
+
+template <typename Size, typename Call>
+CUresult memory_info(Size *free, Size *total, Call call) {
+  const CUresult result = call();
+  Place place;
+  if (result != CUDA_SUCCESS || mode() != Mode::active) return result;
+  settle_hidden_when_due();
+  look_at_stock_when_due();
+  if (current_place(&place) && place.dev != kNotInJob) show_memory(static_cast<unsigned>(place.dev), free, total);
+  return result;
+}
+
+template <typename Size, typename Call>
+CUresult total_memory(Size *bytes, CUdevice ordinal, Call call) {
+  const CUresult result = call();
+  if (result != CUDA_SUCCESS || mode() != Mode::active) return result;
+  const int dev = region_device(ordinal);
+  if (dev != kNotInJob) *bytes = std::min(*bytes, fit<Size>(job_region().memory_limit(static_cast<unsigned>(dev))));
+  return result;
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
+  return memory_info(free, total, [&] { return REAL(cuMemGetInfo_v2)(free, total); });
+}
+
+CUresult cuMemGetInfo(unsigned int *free, unsigned int *total) {
+  return memory_info(free, total, [&] { return REAL(cuMemGetInfo)(free, total); });
+}
+
+CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
+  return total_memory(bytes, device, [&] { return REAL(cuDeviceTotalMem_v2)(bytes, device); });
+}
+
+CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device) {
+  return total_memory(bytes, device, [&] { return REAL(cuDeviceTotalMem)(bytes, device); });
+}
+
+}  // extern "C"

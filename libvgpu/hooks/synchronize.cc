@@ -1,0 +1,43 @@
+// Synchronisation: the moment at which the driver gives back what was freed in stream order.
+#include "runtime/charge.h"
+#include "runtime/pool_memory.h"
+#include "sm/metered.h"
+
+using namespace vgpu;
+using namespace vgpu::driver;
+using namespace vgpu::region;
+using namespace vgpu::runtime;
+
+namespace {
+
+template <typename Wait>
+CUresult waited(Wait wait) {
+  const bool is_metered = launches_are_metered();
+  if (is_metered) sm::before_waiting();
+  const CUresult result = wait();
+  if (is_metered) sm::after_waiting();
+  look_at_stock_when_due();
+  return result;
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuCtxSynchronize() {
+  return waited([] { return REAL(cuCtxSynchronize)(); });
+}
+CUresult cuCtxSynchronize_v2(CUcontext context) {
+  return waited([&] { return REAL(cuCtxSynchronize_v2)(context); });
+}
+CUresult cuStreamSynchronize(CUstream stream) {
+  return waited([&] { return REAL(cuStreamSynchronize)(stream); });
+}
+CUresult cuStreamSynchronize_ptsz(CUstream stream) {
+  return waited([&] { return REAL(cuStreamSynchronize_ptsz)(stream); });
+}
+CUresult cuEventSynchronize(CUevent event) {
+  return waited([&] { return REAL(cuEventSynchronize)(event); });
+}
+
+}  // extern "C"

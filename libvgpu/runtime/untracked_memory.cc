@@ -1,0 +1,260 @@
+#include "untracked_memory.h"
+
+#include <algorithm>
+
+#include "allocations.h"
+#include "base/clock.h"
+#include "base/wiped.h"
+#include "contexts.h"
+#include "host_pid.h"
+#include "nvml_usage.h"
+#include "reserve.h"
+#include "runtime.h"
+
+namespace vgpu::runtime {
+
+std::atomic<bool> hidden_unsettled{false};
+[[gnu::tls_model("initial-exec")]] thread_local constinit unsigned calls_since_look = 0;
+
+namespace {
+
+// How often an allocation may ask NVML: soon after a context was made, then ever less, down to once a second.
+constexpr std::uint64_t kFirstIntervalMs = 20;
+constexpr std::uint64_t kLastIntervalMs = 1000;
+constexpr unsigned kMeasureTries = 3;
+// An NVML that takes this long is slow, and gets a tenth of a program's time at most.
+constexpr std::uint64_t kSlowMs = 100;
+constexpr std::uint64_t kPauseAfterSlow = 9;
+
+struct Device {
+  pthread_mutex_t mutex;
+  // All under `mutex`, in bytes.
+  std::uint64_t charged[region::kKinds];
+  std::uint64_t in_progress;  // of `charged`: reserved for calls that have not returned
+  std::uint64_t last_module;
+  bool unsettled;
+
+  std::uint64_t total() const {
+    std::uint64_t sum = 0;
+    for (const std::uint64_t bytes : charged) sum += bytes;
+    return sum;
+  }
+};
+
+struct Hidden {
+  Device devices[region::kMaxDevices];
+  std::atomic<std::uint64_t> due_ms;       // when settle_late() may try again
+  std::atomic<std::uint64_t> interval_ms;  // what it then waits; by whoever moved due_ms
+};
+constinit WipedOnFork<Hidden> hidden;
+
+void look_soon(Hidden &state) {
+  state.interval_ms.store(kFirstIntervalMs, std::memory_order_relaxed);
+  state.due_ms.store(coarse_ms() + kFirstIntervalMs, std::memory_order_relaxed);
+}
+
+std::uint64_t &charge_of(Device &device, region::Kind kind) { return device.charged[static_cast<unsigned>(kind)]; }
+
+enum class Answer : std::uint8_t {
+  known,
+  later,  // NVML does not list us yet, or another thread is between the driver and our books
+  never,  // NVML cannot tell
+};
+
+// What the process holds beyond its allocations: exactly that, or within bounds where some of these may be elsewhere.
+struct Bounds {
+  std::uint64_t least;
+  std::uint64_t most;
+};
+
+Answer measure_hidden(unsigned dev, const Device &device, Bounds *bounds) {
+  for (unsigned tries = 0; tries < kMeasureTries; ++tries) {
+    const Recorded known = recorded(dev);
+    const std::uint64_t held = rank().memory_held(dev);
+    std::uint64_t measured = 0;
+    const Measured result = measure_memory(dev, &measured);
+    if (result == Measured::unknown) return Answer::never;
+    if (result == Measured::absent && live_contexts(dev) != 0) return Answer::later;
+    if (held != region::bytes_of(known.units) + device.total()) continue;
+    if (rank().memory_held(dev) != held || !(recorded(dev) == known)) continue;
+    if (region::units_for(measured) < known.units - known.elastic_units && doubt_host_pid()) return Answer::never;
+    const auto beyond = [&](std::uint64_t units) {
+      const std::uint64_t seen = region::units_for(measured);
+      return seen > units ? region::bytes_of(seen - units) : 0;
+    };
+    *bounds = {beyond(known.units), beyond(known.units - known.elastic_units)};
+    return Answer::known;
+  }
+  return Answer::later;
+}
+
+void shrink(unsigned dev, Device &device, region::Kind first, std::uint64_t bytes) {
+  const auto give_back = [&](region::Kind kind) {
+    const std::uint64_t part = std::min(bytes, charge_of(device, kind));
+    if (part == 0) return;
+    rank().release(dev, kind, part);
+    charge_of(device, kind) -= part;
+    bytes -= part;
+  };
+  give_back(first);
+  // Data in hiding goes at any time, but not with a context or a module.
+  if (first == region::Kind::data || first == region::Kind::other) give_back(region::Kind::data);
+  for (const region::Kind kind : {region::Kind::other, region::Kind::module, region::Kind::context, region::Kind::data})
+    give_back(kind);
+}
+
+enum class IfOver : std::uint8_t { refuse, charge };
+
+// Makes the charge what it should be. False: it should be more than the limit leaves. `gone` is what has probably been
+// given back, which decides where the measure leaves it open. Under device.mutex.
+bool correct(unsigned dev, Device &device, region::Kind kind, IfOver if_over, std::uint64_t gone = 0) {
+  Bounds measured = {};
+  const Answer answer = measure_hidden(dev, device, &measured);
+  device.unsettled = answer == Answer::later;
+  if (answer == Answer::later) hidden_unsettled.store(true, std::memory_order_relaxed);
+  if (answer != Answer::known) return true;
+  // What others reserved for calls of theirs that have not returned stays reserved.
+  const std::uint64_t have = device.total();
+  const std::uint64_t settled = have - device.in_progress;
+  const std::uint64_t expected = settled > gone ? settled - gone : 0;
+  const std::uint64_t target = std::clamp(expected, measured.least, measured.most) + device.in_progress;
+  if (target <= have) {
+    shrink(dev, device, kind, have - target);
+    return true;
+  }
+  const std::uint64_t more = target - have;
+  const bool charged = if_over == IfOver::refuse ? reserve_measured(dev, kind, more)
+                                                 : rank().force(dev, kind, more) == region::Grant::granted;
+  if (!charged) return false;
+  charge_of(device, kind) += more;
+  return true;
+}
+
+std::uint64_t expected_hidden(unsigned dev, region::Kind kind) {
+  if (kind == region::Kind::context) return rank().expected_context(dev);
+  Hidden *state = hidden.get();
+  if (state == nullptr || kind != region::Kind::module) return 0;
+  ScopedLock lock(state->devices[dev].mutex);
+  return state->devices[dev].last_module;
+}
+
+// What the first context of a process took is what a context takes; later ones share with it.
+void note_first_context(unsigned dev, Device &device) {
+  const std::uint64_t context = charge_of(device, region::Kind::context);
+  if (device.unsettled || context == 0 || context != device.total()) return;
+  if (live_contexts(dev) == 1 && recorded(dev).units == 0) rank().note_context(dev, context);
+}
+
+}  // namespace
+
+HiddenCharge::HiddenCharge(unsigned dev, region::Kind kind) : HiddenCharge(dev, kind, expected_hidden(dev, kind)) {}
+
+HiddenCharge::HiddenCharge(unsigned dev, region::Kind kind, std::uint64_t expected)
+    : dev_(dev), kind_(kind), granted_(false), reserved_(0) {
+  Hidden *state = hidden.get();
+  if (state == nullptr) return;
+  Device &device = state->devices[dev];
+  reserved_ = region::bytes_of(region::units_for(expected));
+  // Modules differ: that the last one would not fit says nothing of this one. It is measured, and undone if need be.
+  granted_ = kind == region::Kind::module && rank().try_to_reserve(dev, kind, reserved_) == region::Grant::granted;
+  if (!granted_) {
+    if (kind == region::Kind::module) reserved_ = 0;
+    granted_ = reserve_memory(dev, kind, reserved_);
+  }
+  if (!granted_) return;
+  ScopedLock lock(device.mutex);
+  charge_of(device, kind) += reserved_;
+  device.in_progress += reserved_;
+}
+
+void HiddenCharge::cancel() {
+  Device &device = hidden.get()->devices[dev_];
+  ScopedLock lock(device.mutex);
+  device.in_progress -= reserved_;
+  shrink(dev_, device, kind_, reserved_);
+  reserved_ = 0;
+}
+
+bool HiddenCharge::settle() {
+  Hidden &state = *hidden.get();
+  Device &device = state.devices[dev_];
+  ScopedLock lock(device.mutex);
+  if (kind_ == region::Kind::context) look_soon(state);
+  const std::uint64_t before = device.total() - reserved_;
+  device.in_progress -= reserved_;
+  if (!correct(dev_, device, kind_, IfOver::refuse)) {
+    device.in_progress += reserved_;  // until cancel()
+    return false;
+  }
+  reserved_ = 0;
+  if (kind_ == region::Kind::context) note_first_context(dev_, device);
+  if (kind_ == region::Kind::module && !device.unsettled)
+    device.last_module = device.total() - std::min(before, device.total());
+  return true;
+}
+
+void settle_hidden(unsigned dev, region::Kind kind) {
+  Hidden *state = hidden.get();
+  if (state == nullptr) return;
+  Device &device = state->devices[dev];
+  ScopedLock lock(device.mutex);
+  const std::uint64_t gone = kind == region::Kind::context  ? rank().expected_context(dev)
+                             : kind == region::Kind::module ? device.last_module
+                                                            : 0;
+  correct(dev, device, kind, IfOver::charge, gone);
+}
+
+void note_hidden_growth() {
+  Hidden *state = hidden.get();
+  if (state == nullptr || hidden_unsettled.load(std::memory_order_relaxed)) return;
+  look_soon(*state);
+  hidden_unsettled.store(true, std::memory_order_relaxed);
+}
+
+void hide_data(unsigned dev, std::uint64_t bytes) {
+  Hidden *state = hidden.get();
+  if (state == nullptr) return;
+  Device &device = state->devices[dev];
+  ScopedLock lock(device.mutex);
+  charge_of(device, region::Kind::data) += bytes;
+  look_soon(*state);
+  hidden_unsettled.store(true, std::memory_order_relaxed);
+}
+
+bool settle_before_refusing(unsigned dev) {
+  Hidden *state = hidden.get();
+  if (state == nullptr) return false;
+  Device &device = state->devices[dev];
+  ScopedLock lock(device.mutex);
+  const std::uint64_t before = device.total();
+  // Contexts and modules do not go unseen; what else was there at the last measurement may be gone.
+  const bool lasting = before == charge_of(device, region::Kind::context) + charge_of(device, region::Kind::module);
+  if (lasting && !hidden_unsettled.load(std::memory_order_relaxed)) return false;
+  correct(dev, device, region::Kind::other, IfOver::charge);
+  return device.total() < before;
+}
+
+void settle_late() {
+  Hidden *state = hidden.get();
+  if (state == nullptr) return;
+  const std::uint64_t now = coarse_ms();
+  const std::uint64_t interval = state->interval_ms.load(std::memory_order_relaxed);
+  std::uint64_t due = state->due_ms.load(std::memory_order_relaxed);
+  if (now < due || !state->due_ms.compare_exchange_strong(due, now + interval, std::memory_order_relaxed)) return;
+  state->interval_ms.store(std::clamp(2 * interval, kFirstIntervalMs, kLastIntervalMs), std::memory_order_relaxed);
+  hidden_unsettled.store(false, std::memory_order_relaxed);  // correct() says so again where it must
+  for (unsigned dev = 0; dev < job_region().ndev(); ++dev) {
+    Device &device = state->devices[dev];
+    ScopedLock lock(device.mutex);
+    if (device.total() == 0 && live_contexts(dev) == 0) continue;
+    correct(dev, device, charge_of(device, region::Kind::context) == 0 ? region::Kind::context : region::Kind::other,
+            IfOver::charge);
+    note_first_context(dev, device);
+  }
+  const std::uint64_t end = coarse_ms();
+  if (end - now >= kSlowMs) {
+    state->due_ms.store(end + std::max(interval, kPauseAfterSlow * (end - now)), std::memory_order_relaxed);
+  }
+}
+
+}  // namespace vgpu::runtime

@@ -1,0 +1,233 @@
+#include "config.h"
+
+#include <grp.h>
+#include <pwd.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <string_view>
+
+#include "record.h"
+#include "text.h"
+
+namespace vgpu::node {
+
+namespace {
+
+using Setter = Error (*)(const char *key, std::string_view value, Config *config);
+
+Error bad_value(const char *key, std::string_view value, const char *wanted) {
+  return make_error(Fault::invalid, "vgpu: plugstack.conf: %s=%.100s: that is not %s; see spank_vgpu(8)", key,
+                    std::string(value).c_str(), wanted);
+}
+
+template <typename T>
+struct Choice {
+  std::string_view word;
+  T value;
+};
+
+template <typename T, std::size_t n>
+Error choose(const char *key, std::string_view value, const char *wanted, const Choice<T> (&choices)[n], T *result) {
+  for (const Choice<T> &choice : choices) {
+    if (choice.word == value) {
+      *result = choice.value;
+      return {};
+    }
+  }
+  return bad_value(key, value, wanted);
+}
+
+Error set_flag(const char *key, std::string_view value, bool *flag) {
+  return choose(key, value, "yes or no", {Choice<bool>{"yes", true}, Choice<bool>{"no", false}}, flag);
+}
+
+Error set_path(const char *key, std::string_view value, std::string *path) {
+  if (value.size() < 2 || value.front() != '/' || value.size() > 200) {
+    return bad_value(key, value, "an absolute path of at most 200 bytes");
+  }
+  *path = value;
+  return {};
+}
+
+Error set_memory(const char *key, std::string_view value, std::optional<MemoryLimit> *limit) {
+  MemoryLimit parsed;
+  if (Error error = parse_memory(key, value, &parsed)) return error;
+  *limit = parsed;
+  return {};
+}
+
+Error set_size(const char *key, std::string_view value, std::uint64_t *bytes) {
+  MemoryLimit parsed;
+  if (Error error = parse_memory(key, value, &parsed)) return error;
+  if (parsed.is_share()) return bad_value(key, value, "a size such as 1G");
+  *bytes = parsed.bytes;
+  return {};
+}
+
+Error set_region_size(const char *key, std::string_view value, Config *config) {
+  if (value == "off") {
+    config->region_size = 0;
+    return {};
+  }
+  return set_size(key, value, &config->region_size);
+}
+
+Error set_record(const char *key, std::string_view value, Config *config) {
+  if (value != "off") return set_path(key, value, &config->record);
+  config->record.clear();
+  return {};
+}
+
+Error set_sm(const char *key, std::string_view value, std::optional<std::uint32_t> *percent) {
+  std::uint32_t parsed = 0;
+  if (Error error = parse_sm(key, value, &parsed)) return error;
+  *percent = parsed;
+  return {};
+}
+
+// "1.5": one and a half times the device. In percent, so that sums stay whole numbers.
+Error set_overcommit(const char *key, std::string_view value, Config *config) {
+  double factor = 0;
+  const char *end = value.data() + value.size();
+  const auto [stopped, reason] = std::from_chars(value.data(), end, factor, std::chars_format::fixed);
+  if (reason != std::errc() || stopped != end || !(factor >= 1) || factor > 100) {
+    return bad_value(key, value, "a factor from 1 to 100, such as 1.5");
+  }
+  config->overcommit_percent = static_cast<std::uint64_t>(factor * 100 + 0.5);
+  return {};
+}
+
+Error set_opt_out(const char *key, std::string_view value, Config *config) {
+  Audience audience;
+  audience.everybody = value == "everybody";
+  if (value != "everybody" && value != "nobody") {
+    for (const std::string &name : split(value, ",")) {
+      if (name == "@") return bad_value(key, value, "everybody, nobody, or users and @groups with commas between them");
+      (name.front() == '@' ? audience.groups : audience.users).push_back(name.front() == '@' ? name.substr(1) : name);
+    }
+    if (audience.users.empty() && audience.groups.empty()) {
+      return bad_value(key, value, "everybody, nobody, or users and @groups with commas between them");
+    }
+  }
+  config->opt_out = std::move(audience);
+  return {};
+}
+
+struct Key {
+  const char *name;
+  Setter set;
+};
+
+constexpr Key kKeys[] = {
+    {"region_dir", [](auto k, auto v, auto c) { return set_path(k, v, &c->region_dir); }},
+    {"region_size", set_region_size},
+    {"library", [](auto k, auto v, auto c) { return set_path(k, v, &c->library); }},
+    {"nvml", [](auto k, auto v, auto c) { return set_path(k, v, &c->nvml); }},
+    {"hwloc_xml", [](auto k, auto v, auto c) { return set_path(k, v, &c->hwloc_xml); }},
+    {"probe", [](auto k, auto v, auto c) { return set_path(k, v, &c->probe); }},
+    {"gres_conf", [](auto k, auto v, auto c) { return set_path(k, v, &c->gres_conf); }},
+    {"record", set_record},
+    {"default_mem", [](auto k, auto v, auto c) { return set_memory(k, v, &c->default_mem); }},
+    {"max_mem", [](auto k, auto v, auto c) { return set_memory(k, v, &c->max_mem); }},
+    {"default_sm", [](auto k, auto v, auto c) { return set_sm(k, v, &c->default_sm); }},
+    {"max_sm", [](auto k, auto v, auto c) { return parse_sm(k, v, &c->max_sm); }},
+    {"shard_mem", [](auto k, auto v, auto c) { return set_size(k, v, &c->shard_mem); }},
+    {"overcommit", set_overcommit},
+    {"require_limits", [](auto k, auto v, auto c) { return set_flag(k, v, &c->require_limits); }},
+    {"opt_out", set_opt_out},
+    {"fail",
+     [](auto k, auto v, auto c) {
+       return choose(k, v, "open or closed", {Choice<bool>{"open", true}, Choice<bool>{"closed", false}},
+                     &c->fail_open);
+     }},
+    {"sm",
+     [](auto k, auto v, auto c) {
+       return choose(k, v, "auto, option, live or mps",
+                     {Choice<SmBy>{"auto", SmBy::automatic}, Choice<SmBy>{"option", SmBy::option},
+                      Choice<SmBy>{"live", SmBy::live}, Choice<SmBy>{"mps", SmBy::mps}},
+                     &c->sm);
+     }},
+    {"preload",
+     [](auto k, auto v, auto c) {
+       return choose(k, v, "env or ldso",
+                     {Choice<PreloadBy>{"env", PreloadBy::env}, Choice<PreloadBy>{"ldso", PreloadBy::ldso}},
+                     &c->preload);
+     }},
+    {"audit",
+     [](auto k, auto v, auto c) {
+       return choose(
+           k, v, "off, log or kill",
+           {Choice<Audit>{"off", Audit::off}, Choice<Audit>{"log", Audit::log}, Choice<Audit>{"kill", Audit::kill}},
+           &c->audit);
+     }},
+    {"summary",
+     [](auto k, auto v, auto c) {
+       return choose(k, v, "never, used or always",
+                     {Choice<Summary>{"never", Summary::never}, Choice<Summary>{"used", Summary::used},
+                      Choice<Summary>{"always", Summary::always}},
+                     &c->summary);
+     }},
+    {"log",
+     [](auto k, auto v, auto c) {
+       return choose(k, v, "error, info or debug",
+                     {Choice<LogLevel>{"error", LogLevel::error}, Choice<LogLevel>{"info", LogLevel::info},
+                      Choice<LogLevel>{"debug", LogLevel::debug}},
+                     &c->log);
+     }},
+};
+
+Error set_key(std::string_view argument, Config *config) {
+  const std::size_t equals = argument.find('=');
+  const std::string_view name = argument.substr(0, equals);
+  for (const Key &key : kKeys) {
+    if (name != key.name) continue;
+    if (equals == argument.npos) return bad_value(key.name, "", "a value");
+    return key.set(key.name, argument.substr(equals + 1), config);
+  }
+  return make_error(Fault::invalid,
+                    "vgpu: plugstack.conf: '%.100s' is not a key that this plugin knows; see spank_vgpu(8)",
+                    std::string(name).c_str());
+}
+
+}  // namespace
+
+Config::Config() : library(VGPU_LIBRARY), record(kRecordFile) {}
+
+Error Config::parse(int argc, char **argv, Config *config) {
+  Config parsed;
+  for (int i = 0; i < argc; ++i) {
+    if (Error error = set_key(argv[i], &parsed)) return error;
+  }
+  *config = std::move(parsed);
+  return {};
+}
+
+std::string Config::job_directory(std::uint32_t job_id) const { return region_dir + "/" + std::to_string(job_id); }
+
+bool Audience::includes(uid_t uid) const {
+  if (everybody) return true;
+  if (users.empty() && groups.empty()) return false;
+  const passwd *user = getpwuid(uid);
+  for (const std::string &name : users) {
+    if (name == std::to_string(uid) || (user != nullptr && name == user->pw_name)) return true;
+  }
+  if (user == nullptr || groups.empty()) return false;
+  std::vector<gid_t> member(64);
+  int count = static_cast<int>(member.size());
+  while (getgrouplist(user->pw_name, user->pw_gid, member.data(), &count) < 0) {
+    member.resize(static_cast<std::size_t>(count));
+  }
+  member.resize(static_cast<std::size_t>(count));
+  for (const std::string &name : groups) {
+    const group *wanted = getgrnam(name.c_str());
+    if (wanted == nullptr) continue;
+    const gid_t gid = wanted->gr_gid;
+    for (const gid_t having : member) {
+      if (having == gid) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace vgpu::node

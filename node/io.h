@@ -1,0 +1,69 @@
+// Reading until a deadline, and writing everything.
+#pragma once
+
+#include <poll.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace vgpu::node {
+
+class Deadline {
+ public:
+  explicit Deadline(unsigned ms_from_now) : at_ms_(now_ms() + ms_from_now) {}
+
+  // 0 when it has passed.
+  int left_ms() const {
+    const std::int64_t left = at_ms_ - now_ms();
+    return left > 0 ? static_cast<int>(left) : 0;
+  }
+
+ private:
+  static std::int64_t now_ms() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+  }
+
+  std::int64_t at_ms_;
+};
+
+enum class ReadEnd : std::uint8_t {
+  complete,  // the other side closed
+  late,
+  too_long,
+};
+
+// What was read before the end is in `text`, whichever end it was.
+inline ReadEnd read_until(int fd, const Deadline &deadline, std::string *text) {
+  constexpr std::size_t kMaxLength = 1 << 20;
+  char buffer[4096];
+  for (;;) {
+    pollfd waiting = {fd, POLLIN, 0};
+    const int ready = poll(&waiting, 1, deadline.left_ms());
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) return ReadEnd::late;
+    const ssize_t length = read(fd, buffer, sizeof buffer);
+    if (length < 0 && errno == EINTR) continue;
+    if (length <= 0) return ReadEnd::complete;
+    text->append(buffer, static_cast<std::size_t>(length));
+    if (text->size() > kMaxLength) return ReadEnd::too_long;
+  }
+}
+
+// On failure errno says why.
+inline bool write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t length = write(fd, text.data(), text.size());
+    if (length < 0 && errno == EINTR) continue;
+    if (length < 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(length));
+  }
+  return true;
+}
+
+}  // namespace vgpu::node

@@ -1,0 +1,135 @@
+#include "probe.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "answer.h"
+#include "base/scoped.h"
+#include "io.h"
+
+extern char **environ;
+
+namespace vgpu::node {
+
+namespace {
+
+// vgpu-probe keeps the deadline itself. Should it be stopped or replaced by something else, we still come back.
+constexpr unsigned kMargin_ms = 3000;
+
+class SpawnSettings {
+ public:
+  SpawnSettings() {
+    posix_spawn_file_actions_init(&actions_);
+    posix_spawnattr_init(&attributes_);
+    // The caller's ignored and blocked signals are its own business.
+    sigset_t signals;
+    sigfillset(&signals);
+    posix_spawnattr_setsigdefault(&attributes_, &signals);
+    sigemptyset(&signals);
+    posix_spawnattr_setsigmask(&attributes_, &signals);
+    posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+  }
+  ~SpawnSettings() {
+    posix_spawn_file_actions_destroy(&actions_);
+    posix_spawnattr_destroy(&attributes_);
+  }
+  SpawnSettings(const SpawnSettings &) = delete;
+  SpawnSettings &operator=(const SpawnSettings &) = delete;
+
+  posix_spawn_file_actions_t actions_;
+  posix_spawnattr_t attributes_;
+};
+
+// Ours, without what would put libvgpu (or anything else) between NVML and the probe.
+std::vector<char *> probe_environment() {
+  std::vector<char *> kept;
+  for (char **entry = environ; *entry != nullptr; ++entry) {
+    if (std::strncmp(*entry, "LD_PRELOAD=", 11) != 0) kept.push_back(*entry);
+  }
+  kept.push_back(nullptr);
+  return kept;
+}
+
+std::string program_of(const ProbeOptions &options) {
+  return options.program.empty() ? VGPU_PROBE_PROGRAM : options.program;
+}
+
+Error start(const ProbeOptions &options, const char *mode, const std::string &program, ScopedFd *output, pid_t *child) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return system_error("vgpu: no pipe for %s", program.c_str());
+  *output = ScopedFd(ends[0]);
+  const ScopedFd input(ends[1]);
+
+  std::vector<std::string> words = {program, "--deadline-ms", std::to_string(options.deadline_ms)};
+  if (mode != nullptr) words.push_back(mode);
+  if (!options.nvml.empty()) words.insert(words.end(), {"--nvml", options.nvml});
+  if (!options.hwloc_xml.empty()) words.insert(words.end(), {"--hwloc-xml", options.hwloc_xml});
+  std::vector<char *> arguments;
+  for (std::string &word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  std::vector<char *> environment = probe_environment();
+
+  SpawnSettings settings;
+  posix_spawn_file_actions_adddup2(&settings.actions_, input.get(), STDOUT_FILENO);
+  posix_spawn_file_actions_addopen(&settings.actions_, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  errno = posix_spawn(child, program.c_str(), &settings.actions_, &settings.attributes_, arguments.data(),
+                      environment.data());
+  if (errno != 0) return system_error("vgpu: cannot start %s", program.c_str());
+  return {};
+}
+
+// Ends and reaps the child. Somebody else may have reaped it before: then its PID may be anybody's by now.
+void finish(pid_t child) {
+  siginfo_t info = {};
+  if (waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0) kill(child, SIGKILL);
+  while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) continue;
+}
+
+Error understand(const std::string &program, const std::string &answer, Node *node) {
+  Node found;
+  if (parse_node(program, answer, &found)) {
+    return make_error(Fault::foreign, "vgpu: %s does not answer as vgpu-probe does; install slurm-vgpu anew",
+                      program.c_str());
+  }
+  node->devices = std::move(found.devices);
+  node->problems = std::move(found.problems);
+  return {};
+}
+
+}  // namespace
+
+Error run_probe(const ProbeOptions &options, const char *mode, std::string *answer) {
+  const std::string program = program_of(options);
+  const Deadline deadline(options.deadline_ms + kMargin_ms);
+  ScopedFd output;
+  pid_t child = -1;
+  if (Error error = start(options, mode, program, &output, &child)) return error;
+  std::string text;
+  const ReadEnd end = read_until(output.get(), deadline, &text);
+  finish(child);
+  switch (end) {
+    case ReadEnd::complete:
+      if (Error error = parse_error_answer(text)) return error;
+      *answer = std::move(text);
+      return {};
+    case ReadEnd::late:
+      return make_error(Fault::timeout, "vgpu: %s did not end within %u ms; see what it waits for, and try again",
+                        program.c_str(), options.deadline_ms + kMargin_ms);
+    default:
+      return make_error(Fault::foreign, "vgpu: %s says more than a description of a node can hold", program.c_str());
+  }
+}
+
+Error probe_devices(const ProbeOptions &options, Node *node) {
+  std::string answer;
+  if (Error error = run_probe(options, nullptr, &answer)) return error;
+  return understand(program_of(options), answer, node);
+}
+
+}  // namespace vgpu::node

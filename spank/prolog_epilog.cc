@@ -1,0 +1,73 @@
+// Before and after a job: its region is made from what the prolog is told, which no user can forge, and removed.
+#include <cstdlib>
+#include <ctime>
+
+#include "contexts.h"
+#include "devices.h"
+#include "job_region.h"
+#include "log.h"
+#include "node/config.h"
+#include "node/history.h"
+#include "node/record.h"
+#include "node/text.h"
+#include "region/region.h"
+
+namespace vgpu::spank::job_script {
+
+namespace {
+
+bool get_job(spank_t handle, Job *job) {
+  return spank_get_item(handle, S_JOB_ID, &job->id) == ESPANK_SUCCESS &&
+         spank_get_item(handle, S_JOB_UID, &job->uid) == ESPANK_SUCCESS;
+}
+
+// What the job has used, for `vgpuctl report`. A region that is damaged has nothing to tell.
+void keep_record(const node::Config &config, const Job &job) {
+  if (config.record.empty()) return;
+  region::Snapshot region;
+  if (region::Snapshot::read(config.job_directory(job.id).c_str(), region::Trust::root, region::Detail::memory,
+                             &region))
+    return;
+  node::History history(region.ndev());
+  if (const Error error = read_history(config.job_directory(job.id), region.ndev(), &history)) {
+    log_error("%s (job %u)", error.text, job.id);  // the rest is worth its line all the same
+  }
+  const std::string line = record_line(region, history, node_name(), static_cast<std::uint64_t>(std::time(nullptr)));
+  const Error error = node::append_record(config.record, line);
+  if (error && error.fault != Fault::not_found) log_error("%s (job %u)", error.text, job.id);
+}
+
+}  // namespace
+
+void prolog(spank_t handle, Arguments arguments) {
+  node::Config config;
+  if (Error error = node::Config::parse(arguments.count, arguments.words, &config)) {
+    log_error("%s", error.text);  // the steps meet the same error, and fail with it
+    return;
+  }
+  set_log_level(config.log);
+  Job job;
+  if (!get_job(handle, &job)) {
+    log_error("vgpu: prolog: Slurm does not say which job this is; its steps will see to it");
+    return;
+  }
+  std::vector<unsigned> gpus;
+  const char *given = std::getenv("SLURM_JOB_GPUS");
+  if (given != nullptr && !node::parse_index_list(given, region::kMaxDevices, &gpus)) {
+    log_error("vgpu: job %u: SLURM_JOB_GPUS=%s is not a list of GPUs", job.id, given);
+  }
+  const Outcome outcome = prepare_in_prolog(config, job, given_options(handle), gpus);
+  if (!outcome.sentence.empty()) log_error("%s (job %u)", outcome.sentence.c_str(), job.id);
+}
+
+void epilog(spank_t handle, Arguments arguments) {
+  node::Config config;
+  if (Error error = node::Config::parse(arguments.count, arguments.words, &config)) log_error("%s", error.text);
+  set_log_level(config.log);
+  Job job;
+  if (!get_job(handle, &job)) return;
+  keep_record(config, job);
+  if (Error error = forget_job(config, job.id)) log_error("%s (job %u)", error.text, job.id);
+}
+
+}  // namespace vgpu::spank::job_script

@@ -1,0 +1,185 @@
+// vgpu-probe: prints this node's GPUs in the form of node.h, or one line with what went wrong (answer.h).
+//
+//   vgpu-probe [--processes] [--nvml LIBRARY] [--hwloc-xml FILE] [--deadline-ms MS]
+//
+// --processes: who holds their memory instead, in the form of processes.h.
+//
+// The first process only watches; a child of it touches the driver. A child that hangs is killed. One that hangs inside
+// the kernel does not even die of SIGKILL: it is then left to init, and our own caller can still reap us.
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include "base/scoped.h"
+#include "node/answer.h"
+#include "node/io.h"
+#include "node/locality.h"
+#include "node/node.h"
+#include "node/processes.h"
+#include "nvml_probe.h"
+
+namespace {
+
+using namespace vgpu;
+
+struct Options {
+  std::string nvml = "libnvidia-ml.so.1";
+  std::string hwloc_xml;
+  unsigned deadline_ms = 10'000;
+  bool processes = false;
+};
+
+bool parse_options(int argc, char **argv, Options *options) {
+  const option known[] = {{"nvml", required_argument, nullptr, 'n'},
+                          {"processes", no_argument, nullptr, 'p'},
+                          {"hwloc-xml", required_argument, nullptr, 'x'},
+                          {"deadline-ms", required_argument, nullptr, 'd'},
+                          {}};
+  for (int found; (found = getopt_long(argc, argv, "", known, nullptr)) != -1;) {
+    if (found == 'n') {
+      options->nvml = optarg;
+    } else if (found == 'p') {
+      options->processes = true;
+    } else if (found == 'x') {
+      options->hwloc_xml = optarg;
+    } else if (found == 'd') {
+      const char *end = optarg + std::strlen(optarg);
+      const auto [stop, trouble] = std::from_chars(optarg, end, options->deadline_ms);
+      if (trouble != std::errc() || stop != end || options->deadline_ms > 3'600'000) return false;
+    } else {
+      return false;
+    }
+  }
+  return optind == argc;
+}
+
+// Should the driver never let go of the child, it must not hold on to anything of our caller's, such as a socket that
+// slurmd listens on.
+void close_inherited_files() {
+  constexpr unsigned kFirst = STDERR_FILENO + 1;
+  if (syscall(SYS_close_range, kFirst, ~0u, 0u) == 0) return;
+  const long most = sysconf(_SC_OPEN_MAX);
+  for (long fd = kFirst; fd < most; ++fd) close(static_cast<int>(fd));
+}
+
+Error describe_node(const Options &options, std::string *text) {
+  node::Node node;
+  if (Error error = probe::probe_nvml(options.nvml, &node)) return error;
+  if (Error error = find_localities(options.hwloc_xml, &node)) return error;
+  *text = format_node(node);
+  return {};
+}
+
+Error describe_processes(const Options &options, std::string *text) {
+  std::vector<node::GpuProcess> processes;
+  if (Error error = probe::probe_processes(options.nvml, &processes)) return error;
+  *text = format_processes(processes);
+  return {};
+}
+
+// In the child: what it starts or prints by the way must not hold or spoil our answer.
+[[noreturn]] void probe(const Options &options, pid_t watcher, int answer) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != watcher) _exit(1);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  const rlimit no_core = {};
+  setrlimit(RLIMIT_CORE, &no_core);
+  const ScopedFd null(open("/dev/null", O_WRONLY | O_CLOEXEC));
+  if (!null || dup2(null.get(), STDOUT_FILENO) < 0) _exit(1);
+
+  std::string text;
+  const Error error = options.processes ? describe_processes(options, &text) : describe_node(options, &text);
+  node::write_all(answer, error ? node::format_error_answer(error) : text);
+  _exit(0);  // nothing of NVML's own that might want to hang at the end
+}
+
+// Returns false when the child is still there at the deadline. SIGCHLD is blocked.
+bool wait_until(pid_t child, const node::Deadline &deadline, int *status) {
+  sigset_t chld;
+  sigemptyset(&chld);
+  sigaddset(&chld, SIGCHLD);
+  for (;;) {
+    const pid_t ended = waitpid(child, status, WNOHANG);
+    if (ended == child) return true;
+    const int left = deadline.left_ms();
+    if (left == 0) return false;
+    const timespec timeout = {left / 1000, left % 1000 * 1'000'000L};
+    sigtimedwait(&chld, nullptr, &timeout);
+  }
+}
+
+Error hang_error(pid_t child, const Options &options) {
+  constexpr unsigned kGrace_ms = 1000;
+  kill(child, SIGKILL);
+  int status = 0;
+  const bool died = wait_until(child, node::Deadline(kGrace_ms), &status);
+  return make_error(Fault::timeout, "vgpu: NVML did not answer within %u ms%s; see what nvidia-smi says on this node",
+                    options.deadline_ms, died ? "" : " and hangs in the kernel");
+}
+
+Error end_error(int status) {
+  if (WIFSIGNALED(status)) {
+    return make_error(Fault::system, "vgpu: NVML crashed (%s); see what nvidia-smi says on this node",
+                      strsignal(WTERMSIG(status)));
+  }
+  return make_error(Fault::system, "vgpu: NVML ended the probe (status %d); see what nvidia-smi says on this node",
+                    WEXITSTATUS(status));
+}
+
+Error watch(const Options &options, std::string *answer) {
+  const node::Deadline deadline(options.deadline_ms);
+  sigset_t chld;
+  sigemptyset(&chld);
+  sigaddset(&chld, SIGCHLD);
+  sigprocmask(SIG_BLOCK, &chld, nullptr);
+
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return system_error("vgpu: no pipe for the probe");
+  ScopedFd from_child(ends[0]);
+  const pid_t self = getpid();
+  const pid_t child = fork();
+  if (child < 0) {
+    close(ends[1]);
+    return system_error("vgpu: no process for the probe");
+  }
+  if (child == 0) probe(options, self, ends[1]);
+  close(ends[1]);
+
+  int status = 0;
+  const node::ReadEnd end = read_until(from_child.get(), deadline, answer);
+  if (end != node::ReadEnd::complete || !wait_until(child, deadline, &status)) return hang_error(child, options);
+  if (answer->empty()) return end_error(status);
+  return {};
+}
+
+constexpr std::string_view kUsage =
+    "usage: vgpu-probe [--processes] [--nvml LIBRARY] [--hwloc-xml FILE] [--deadline-ms MS]\n";
+constexpr std::string_view kVersion = "vgpu-probe (slurm-vgpu) " VGPU_VERSION "\n";
+
+}  // namespace
+
+int main(int argc, char **argv) {
+  close_inherited_files();
+  if (argc == 2 && std::string_view(argv[1]) == "--help") return node::write_all(STDOUT_FILENO, kUsage) ? 0 : 1;
+  if (argc == 2 && std::string_view(argv[1]) == "--version") return node::write_all(STDOUT_FILENO, kVersion) ? 0 : 1;
+  Options options;
+  if (!parse_options(argc, argv, &options)) {
+    node::write_all(STDERR_FILENO, kUsage);
+    return 2;
+  }
+  std::string answer;
+  const Error error = watch(options, &answer);
+  if (error) answer = node::format_error_answer(error);
+  return node::write_all(STDOUT_FILENO, answer) && !error && answer.rfind(node::kErrorAnswer, 0) != 0 ? 0 : 1;
+}
