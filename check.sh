@@ -85,7 +85,7 @@ counted() {
 parallel_make() { quietly make -j"$(nproc)" --no-print-directory "$@"; }
 
 generate_configure() {
-  if [ -e configure ] && [ -z "$(find configure.ac Makefile.am m4 libvgpu node spank etc utils tests \
+  if [ -e configure ] && [ -z "$(find configure.ac Makefile.am m4 libvgpu node spank etc utils simgpu tests \
     \( -name configure.ac -o -name Makefile.am -o -name '*.m4' -o -name '*.inc' \) -newer configure -print -quit)" ]; then
     return
   fi
@@ -285,7 +285,7 @@ stage_asan() {
 
 build_tsan() {
   # The driver is not what is looked at, so the one of the release build will do.
-  local -x SIMGPU_BUILD=$build_dir/tests/simgpu
+  local -x SIMGPU_BUILD=$build_dir/simgpu
   configure_in "$build_dir/tsan" --enable-werror --enable-tsan CXXFLAGS="-O1 -g" &&
     parallel_make -C "$build_dir/tsan" build-tsan
 }
@@ -296,7 +296,7 @@ stage_tsan() {
   local fixed_addresses=()
   setarch -R true 2>/dev/null && fixed_addresses=(setarch -R)
   configure_release && parallel_make -C "$build_dir" build-simgpu || return
-  local -x SIMGPU_BUILD=$build_dir/tests/simgpu
+  local -x SIMGPU_BUILD=$build_dir/simgpu
   build_tsan || return
   run_tests_in "$build_dir/tsan" check-tsan "${fixed_addresses[@]}"
   local status=$?

@@ -31,7 +31,7 @@ lab=$home/tests/slurm/lab.sh
 missing() {
   local file
   for file in spank/spank_vgpu.so libvgpu/libvgpu.so utils/vgpu-probe/vgpu-probe utils/vgpuctl/vgpuctl utils/vgpu-run/vgpu-run \
-    tests/simgpu/simgpu-kernel tests/simgpu/tests/simgpu_client; do
+    simgpu/simgpu-kernel simgpu/simgpu-client; do
     [ -e "$build/$file" ] || return 0
   done
   ! "$lab" check >/dev/null
@@ -47,7 +47,7 @@ chmod 755 "$work"
 trap '"$lab" stop "$work/cluster"; cd / && rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
 mkdir "$work/bin" && cd "$work" || exit 1
-cp "$build/libvgpu/libvgpu.so" "$build/tests/simgpu/tests/simgpu_client" . || exit 1
+cp "$build/libvgpu/libvgpu.so" "$build/simgpu/simgpu-client" . || exit 1
 
 # ---- the GPU --------------------------------------------------------------------------------------------------------
 
@@ -75,7 +75,7 @@ else
   unit=1
   gpu="a simulated GPU of 8 GiB each"
   find_driver=: # the nodes' loader knows where it is
-  gpu_options=(--simgpu "$build/tests/simgpu" --simgpu-config 'memory=8GiB;context=64MiB;visibility_ms=0;idle_ms=100;device')
+  gpu_options=(--simgpu "$build/simgpu" --simgpu-config 'memory=8GiB;context=64MiB;visibility_ms=0;idle_ms=100;device')
   keys=
 fi
 scaled() { echo $(($1 * unit)); }
@@ -88,7 +88,7 @@ cat >bin/take <<END
 # take MIB [SECONDS]: takes so much GPU memory and keeps it for a moment.
 # insist MIB: asks until it gets it, and keeps it.
 $find_driver
-coproc gpu { exec $work/simgpu_client; }
+coproc gpu { exec $work/simgpu-client; }
 ask() { echo "\$1" >&"\${gpu[1]}" && read -r answer <&"\${gpu[0]}"; }
 who="rank \${SLURM_PROCID:-\${VGPU_RANK:-0}} on \$(hostname)"
 ask 'ctx 0'
@@ -113,7 +113,7 @@ cat >bin/compute <<END
 #!/bin/bash
 # compute SECONDS: launches so much work of the GPU, in kernels of 1 ms, and waits for it.
 $find_driver
-coproc gpu { exec $work/simgpu_client; }
+coproc gpu { exec $work/simgpu-client; }
 ask() { echo "\$1" >&"\${gpu[1]}" && read -r answer <&"\${gpu[0]}"; }
 ask 'ctx 0'
 start=\${EPOCHREALTIME/./}
@@ -130,7 +130,7 @@ shift
 $find_driver
 exec "$lab" node "$work/cluster" "\$node" -- env "XDG_RUNTIME_DIR=$work" "PATH=$work/bin:$build/utils/vgpuctl:$build/utils/vgpu-run:\$PATH" "\$@"
 END
-chmod 755 bin/* libvgpu.so simgpu_client
+chmod 755 bin/* libvgpu.so simgpu-client
 PATH=$work/bin:$PATH
 
 say() { printf '\n\033[1m# %s\033[0m\n' "$*"; }

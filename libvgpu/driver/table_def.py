@@ -58,7 +58,7 @@ def table():
 
 def exports():
     """What drivers export: the lists that the simulated driver is made from."""
-    lists = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/simgpu/lists")
+    lists = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../simgpu/lists")
     names = set()
     for level in ("cuda-13.0.txt", "cuda-535.txt"):
         with open(os.path.join(lists, level)) as file:

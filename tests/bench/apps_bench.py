@@ -14,7 +14,7 @@ import tempfile
 import time
 
 BUILD = os.getcwd()
-SIMGPU = os.path.join(BUILD, "tests/simgpu")
+SIMGPU = os.path.join(BUILD, "simgpu")
 CLIENTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../clients")
 ROUNDS = int(os.environ.get("VGPU_BENCH_ROUNDS", "15"))
 STARTS = 300  # of a process that ends at once

@@ -7,8 +7,6 @@
 
 namespace bench {
 
-using namespace vgpu::region;
-
 // Knows what processes hold together from what they say, after each grant and before each release. So it never counts
 // more than is really held, and whatever it sees above the limit was granted above the limit. Lives in shared memory.
 class Oracle {

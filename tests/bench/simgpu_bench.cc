@@ -74,7 +74,8 @@ double timed_launch_ns(CUfunction function) {
 
 // What the node's operator is told that this process has had of the first device.
 double busy_ns() {
-  std::string tool = std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "simgpu/simgpu-ctl";
+  std::string tool =
+      std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path().parent_path() / "simgpu/simgpu-ctl";
   FILE *pipe = popen((tool + " busy").c_str(), "re");
   int device, pid;
   double busy = 0, sum = 0;

@@ -14,7 +14,7 @@
 #   expect WHAT COMMAND...   the test fails, with the output of everything before, unless the command succeeds
 set -u
 clients=$(cd "$(dirname "$0")" && pwd)
-simgpu=$(cd "$clients/../simgpu" && pwd)
+simgpu=$(cd "$clients/../../simgpu" && pwd)
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/simgpu-client-XXXXXX") || exit 1
 holder=
 keeper=
@@ -76,7 +76,7 @@ node() {
 
 # vgpu-run makes the region, as it does for users, and keeps it while a rank of its own sleeps.
 job() {
-  build=$(cd "$SIMGPU_BUILD/../.." && pwd)
+  build=$(cd "$SIMGPU_BUILD/.." && pwd)
   [ -x "$build/utils/vgpu-run/vgpu-run" ] || skip "vgpu-run is not built; install the Debian package libcli11-dev"
   XDG_RUNTIME_DIR=$scratch "$build/utils/vgpu-run/vgpu-run" ${1:+--gpu-mem="$1"} -- sh -c \
     'printf "VGPU_REGION=%s\nLD_PRELOAD=%s\n" "$VGPU_REGION" "$LD_PRELOAD" >"$0" && exec sleep 600' "$scratch/job" &
@@ -119,7 +119,7 @@ books() { "$build/tests/clients/region_books" "$VGPU_REGION"; }
 
 hold_context() {
   mkfifo "$scratch/orders"
-  "$SIMGPU_BUILD/tests/simgpu_client" <"$scratch/orders" >"$scratch/answers" &
+  "$SIMGPU_BUILD/simgpu-client" <"$scratch/orders" >"$scratch/answers" &
   holder=$!
   exec 9>"$scratch/orders"
   printf 'ctx %s\nalloc 104857600\n' "$1" >&9

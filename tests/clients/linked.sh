@@ -3,7 +3,7 @@
 . "$(dirname "$0")/lib.sh"
 
 ask() { # ORDERS
-  printf '%b' "$1" | timeout 60 "$SIMGPU_BUILD/tests/simgpu_client" >"$scratch/out" 2>"$scratch/err"
+  printf '%b' "$1" | timeout 60 "$SIMGPU_BUILD/simgpu-client" >"$scratch/out" 2>"$scratch/err"
   sed 's/^\([0-9]*\) [0-9]*$/\1/' "$scratch/out"  # without addresses
   cat "$scratch/err"
 }

@@ -44,7 +44,7 @@ speed() {
 }
 alone=$(speed)
 mkfifo "$scratch/spin"
-"$SIMGPU_BUILD/tests/simgpu_client" <"$scratch/spin" >"$scratch/spinning" &
+"$SIMGPU_BUILD/simgpu-client" <"$scratch/spin" >"$scratch/spinning" &
 holder=$!
 exec 3>"$scratch/spin"
 printf 'ctx 0\nspin 20ms\n' >&3

@@ -5,11 +5,11 @@
 MiB=$((1 << 20))
 
 if [ "${VGPU_GPU:-}" = real ]; then
-  SIMGPU_BUILD=$PWD/tests/simgpu
+  SIMGPU_BUILD=$PWD/simgpu
 else
   node
 fi
-build=$(cd "$SIMGPU_BUILD/../.." && pwd)
+build=$(cd "$SIMGPU_BUILD/.." && pwd)
 client=$build/tests/hooks/hooks_client
 [ -x "$client" ] || skip "hooks_client is not built; it needs the headers of CUDA 13 and NVML"
 

@@ -12,8 +12,6 @@
 
 namespace vgpu::test {
 
-using namespace runtime;
-
 namespace {
 
 template <typename Output>

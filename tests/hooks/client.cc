@@ -33,7 +33,6 @@
 
 namespace vgpu::test {
 
-using namespace runtime;
 namespace {
 
 int run(Arguments &arguments, Values &values);

@@ -4,7 +4,6 @@
 
 namespace vgpu::test {
 
-using namespace driver;
 using namespace region;
 namespace {
 

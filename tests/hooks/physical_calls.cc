@@ -3,8 +3,6 @@
 
 namespace vgpu::test {
 
-using namespace runtime;
-
 namespace {
 
 using Handle = CUmemGenericAllocationHandle;

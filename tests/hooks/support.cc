@@ -9,7 +9,7 @@
 #include <sstream>
 #include <string_view>
 
-#include "node/config.h"
+#include "simgpu/node/config.h"
 
 namespace vgpu::test {
 
@@ -49,7 +49,7 @@ std::vector<char *> pointers_to(std::vector<std::string> &texts) {
 // The simulated driver as it was built here, or elsewhere: a build for a sanitizer can do with one that has none.
 std::string simgpu_directory() {
   const char *given = std::getenv("SIMGPU_BUILD");
-  return given != nullptr ? given : built("tests/simgpu");
+  return given != nullptr ? given : built("simgpu");
 }
 
 std::vector<std::string> words(const std::string &line) {

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "node/link.h"
 #include "region/support.h"
+#include "simgpu/node/link.h"
 
 namespace vgpu::test {
 

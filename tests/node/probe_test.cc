@@ -112,10 +112,10 @@ TEST_F(Probe, NamesMigInstancesByTheirOwnUuid) {
 TEST_F(Probe, FindsTheDeviceFileOfAMigInstance) {
   const std::string instance = directory_.path() + "/gpu7/mig/gi3/ci1";
   std::filesystem::create_directories(instance);
-  EXPECT_EQ(mig_device_file(directory_.path(), 7, 3, 1), "");
+  EXPECT_EQ(probe::mig_device_file(directory_.path(), 7, 3, 1), "");
   std::ofstream(instance + "/access") << "DeviceFileMinor: 42\nDeviceFileMode: 292\nDeviceFileModify: 1\n";
-  EXPECT_EQ(mig_device_file(directory_.path(), 7, 3, 1), "/dev/nvidia-caps/nvidia-cap42");
-  EXPECT_EQ(mig_device_file(directory_.path(), 7, 3, 0), "");
+  EXPECT_EQ(probe::mig_device_file(directory_.path(), 7, 3, 1), "/dev/nvidia-caps/nvidia-cap42");
+  EXPECT_EQ(probe::mig_device_file(directory_.path(), 7, 3, 0), "");
 }
 
 TEST_F(Probe, ALostGpuDoesNotTakeTheOthersWithIt) {

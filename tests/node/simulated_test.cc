@@ -38,10 +38,10 @@ class SimulatedNode : public ::testing::TestWithParam<const char *> {
   SimulatedNode() {
     setenv("SIMGPU_NODE", directory_.path().c_str(), 1);
     options_.program = VGPU_BUILD_DIR "/utils/vgpu-probe/vgpu-probe";
-    options_.nvml = std::string(VGPU_BUILD_DIR "/tests/simgpu/") + GetParam() + "/libnvidia-ml.so.1";
+    options_.nvml = std::string(VGPU_BUILD_DIR "/simgpu/") + GetParam() + "/libnvidia-ml.so.1";
     options_.hwloc_xml = VGPU_SOURCE_DIR "/tests/node/topology.xml";
   }
-  ~SimulatedNode() override { EXPECT_EQ(std::system(VGPU_BUILD_DIR "/tests/simgpu/simgpu-ctl stop >/dev/null"), 0); }
+  ~SimulatedNode() override { EXPECT_EQ(std::system(VGPU_BUILD_DIR "/simgpu/simgpu-ctl stop >/dev/null"), 0); }
   Error probe(const char *config, Node *node) {
     setenv("SIMGPU_CONFIG", config, 1);
     return probe_devices(options_, node);

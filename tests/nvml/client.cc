@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "nvml/newer.h"
+#include "simgpu/nvml/newer.h"
 
 namespace {
 

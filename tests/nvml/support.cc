@@ -21,7 +21,7 @@ constexpr char kNode[] =
     "device; uuid=GPU-a0000000-0000-4000-8000-000000000002; name=Slow; visibility_ms=80;"
     "device; uuid=GPU-a0000000-0000-4000-8000-000000000003; name=Never; visibility_ms=600000";
 
-std::string simgpu_directory() { return program_directory() + "/../simgpu"; }
+std::string simgpu_directory() { return program_directory() + "/../../simgpu"; }
 
 }  // namespace
 

@@ -83,7 +83,7 @@ TEST_F(UtilisationView, AJobsShareIsNeverMoreThanThereIs) {
 
 TEST_F(UtilisationView, WhatIsNotInADriverIsNotThereForTheJobEither) {
   const std::map<std::string, std::string> old = {
-      {"LD_LIBRARY_PATH", program_directory() + "/../simgpu/535:" + std::getenv("LD_LIBRARY_PATH")}};
+      {"LD_LIBRARY_PATH", program_directory() + "/../../simgpu/535:" + std::getenv("LD_LIBRARY_PATH")}};
   Client client(&job_, Where::here, old);
   EXPECT_EQ("13 64", client.ask("utilisationinfo 0 64 1"));
 }

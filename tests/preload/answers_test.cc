@@ -70,9 +70,9 @@ class Answers : public LevelTest {
   }
 
   // All that any driver has, and what none has.
-  const Words all_ = {"@" + source_path("tests/simgpu/lists/cuda-13.0.txt"),
-                      "@" + source_path("tests/simgpu/lists/cuda-535.txt"),
-                      "@" + source_path("tests/simgpu/lists/nvml-535.txt"),
+  const Words all_ = {"@" + source_path("simgpu/lists/cuda-13.0.txt"),
+                      "@" + source_path("simgpu/lists/cuda-535.txt"),
+                      "@" + source_path("simgpu/lists/nvml-535.txt"),
                       "cuNoSuchFunction",
                       "nvmlNoSuchFunction",
                       "puts",

@@ -55,7 +55,7 @@ TEST_P(Catch, Plugins) {
 
 TEST_P(Catch, TheRuntime) {
   Environment environment = node_.preloaded();
-  environment["LD_LIBRARY_PATH"] += ":" + build_path("tests/simgpu/runtime");
+  environment["LD_LIBRARY_PATH"] += ":" + build_path("simgpu/runtime");
   expect_charged({program("runtime")}, environment);
 }
 

@@ -7,7 +7,6 @@
 
 namespace vgpu::test {
 
-
 namespace {
 
 // How many system calls a program that does nothing makes more because of us, all told: the loader's for one more

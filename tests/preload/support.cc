@@ -221,7 +221,7 @@ Node::Node(const std::string &level) : level_(level) {
 Node::~Node() { control("stop"); }
 
 std::string Node::driver_directory() const {
-  return std::filesystem::canonical(build_path("tests/simgpu/" + level_)).string();
+  return std::filesystem::canonical(build_path("simgpu/" + level_)).string();
 }
 
 Environment Node::native() const {
@@ -232,8 +232,8 @@ Environment Node::native() const {
           {"TMPDIR", temporary != nullptr ? temporary : "/tmp"},
           {"SIMGPU_NODE", scratch_.path() + "/node.d"},
           {"SIMGPU_CONFIG", kNodeDescription},
-          {"SIMGPU_BUILD", std::filesystem::canonical(build_path("tests/simgpu")).string()},
-          {"SIMGPU_KERNEL", std::filesystem::canonical(build_path("tests/simgpu/simgpu-kernel")).string()},
+          {"SIMGPU_BUILD", std::filesystem::canonical(build_path("simgpu")).string()},
+          {"SIMGPU_KERNEL", std::filesystem::canonical(build_path("simgpu/simgpu-kernel")).string()},
           {"LD_LIBRARY_PATH", driver_directory()}};
 }
 
@@ -248,7 +248,7 @@ Environment Node::preloaded(const Words &before, const Words &after) const {
 }
 
 std::string Node::control(const std::string &verb) const {
-  return run({build_path("tests/simgpu/simgpu-ctl"), verb}, native()).out;
+  return run({build_path("simgpu/simgpu-ctl"), verb}, native()).out;
 }
 
 void Node::create_metered_job() {

@@ -10,12 +10,12 @@ import sys
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 sys.dont_write_bytecode = True
-sys.path[:0] = [os.path.join(ROOT, "tests/simgpu/gen"), os.path.join(ROOT, "libvgpu/driver")]
+sys.path[:0] = [os.path.join(ROOT, "simgpu/gen"), os.path.join(ROOT, "libvgpu/driver")]
 import gen_driver
 import gen_nvml
 import table_def
 
-LISTS = os.path.join(ROOT, "tests/simgpu/lists")
+LISTS = os.path.join(ROOT, "simgpu/lists")
 LOADER = {"dlopen", "dlsym", "dlvsym"}
 failures = []
 

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Every entry point of the drivers the simulator passes for is there, under exactly the names their lists give, and the list
 # of the newer one is that of the toolkit's own stub library, when there is one.
-source_dir=$(cd "$(dirname "$0")" && pwd)
-build=${SIMGPU_BUILD:-tests/simgpu}
+lists=$(cd "$(dirname "$0")/../../simgpu/lists" && pwd)
+build=${SIMGPU_BUILD:-simgpu}
 status=0
 
 names() { grep -v '^#' "$1" | sort -u; }
@@ -21,10 +21,10 @@ check() { # WHAT WANTED HAVE
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 for level in 13.0 535; do
-  names "$source_dir/lists/cuda-$level.txt" >"$scratch/wanted"
+  names "$lists/cuda-$level.txt" >"$scratch/wanted"
   exported "$build/$level/libcuda.so.1" >"$scratch/have"
   check "libcuda, level $level" "$scratch/wanted" "$scratch/have"
-  names "$source_dir/lists/nvml-535.txt" >"$scratch/wanted"
+  names "$lists/nvml-535.txt" >"$scratch/wanted"
   exported "$build/$level/libnvidia-ml.so.1" >"$scratch/have"
   check "libnvidia-ml, level $level" "$scratch/wanted" "$scratch/have"
   for name in libcuda.so libcuda.so.1 libnvidia-ml.so libnvidia-ml.so.1; do
@@ -32,7 +32,7 @@ for level in 13.0 535; do
   done
 done
 exported "$build/535/libcuda.so.1" >"$scratch/have"
-names "$source_dir/lists/cuda-535.txt" >"$scratch/wanted"
+names "$lists/cuda-535.txt" >"$scratch/wanted"
 cmp -s "$scratch/wanted" "$scratch/have" || { echo "level 535 exports more than its list"; status=1; }
 
 nvcc=$(command -v nvcc) && nvcc=$(readlink -f "$nvcc")

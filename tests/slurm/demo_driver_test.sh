@@ -13,10 +13,10 @@ export demo build node
 output=$(unshare --mount bash -c '
   mount -t tmpfs -o mode=0700 tmpfs "$node" || exit
   printf "%s\n" memory=16GiB context=64MiB visibility_ms=0 idle_ms=60000 device >"$node/node.conf"
-  export LD_LIBRARY_PATH=$build/tests/simgpu/13.0
+  export LD_LIBRARY_PATH=$build/simgpu/13.0
   "$demo" "$build"
   status=$?
-  "$build/tests/simgpu/simgpu-ctl" stop >/dev/null
+  "$build/simgpu/simgpu-ctl" stop >/dev/null
   exit $status' 2>&1)
 status=$?
 rmdir "$node" 2>/dev/null

@@ -82,7 +82,7 @@ build_package() {
 
 start_cluster() {
   local node
-  "$lab" start "$work/lab" --cpus 8 --gpu-type a100 --shards 160 --owner $$ --simgpu "$build/tests/simgpu" \
+  "$lab" start "$work/lab" --cpus 8 --gpu-type a100 --shards 160 --owner $$ --simgpu "$build/simgpu" \
     --simgpu-config "${gpus/8GiB/80GiB}" --plugstack '# the plugin comes with the package' \
     --job-submit "$source/etc/job_submit.lua" "$source/etc/vgpu_submit.lua" || exit 1
   # As shipped, but for jobs with whole GPUs, which the guides show as well.

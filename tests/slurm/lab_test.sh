@@ -7,7 +7,7 @@ lab=$here/lab.sh
 
 work=$(mktemp -d /tmp/vlab-XXXXXX)
 chmod 755 "$work"
-simgpu=$(readlink -f "${SIMGPU_BUILD:-tests/simgpu}")
+simgpu=$(readlink -f "${SIMGPU_BUILD:-simgpu}")
 failed=0 passed=0
 trap '"$lab" stop "$work/a"; "$lab" stop "$work/b"; rm -rf "$work" "$work.before" "$work.after"' EXIT
 

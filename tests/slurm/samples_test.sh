@@ -8,7 +8,7 @@ test_lines_of_plugstack() {
   local line lines=0
   while read -r line; do
     "$lab" stop "$work/lab"
-    "$lab" start "$work/lab" --nodes 1 --owner $$ --simgpu "$build/tests/simgpu" --simgpu-config "$gpus" \
+    "$lab" start "$work/lab" --nodes 1 --owner $$ --simgpu "$build/simgpu" --simgpu-config "$gpus" \
       --plugstack "$(plugin_line ${line#required spank_vgpu.so})" || exit 1
     run srun $on_n1 --gpu-mem=1G printenv LD_PRELOAD
     status_is 0

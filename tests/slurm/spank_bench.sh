@@ -15,7 +15,7 @@ trap '"$lab" stop "$work/with"; "$lab" stop "$work/without"; rm -rf "$work"' EXI
 trap 'exit 1' INT TERM
 library=$work/libvgpu.so
 cp "$build/libvgpu/libvgpu.so" "$library" 2>/dev/null || gcc -shared -fPIC -x c -o "$library" /dev/null || exit 1
-simgpu=(--owner $$ --simgpu "$build/tests/simgpu" --simgpu-config 'memory=8GiB;device;device' --conf SlurmdDebug=info)
+simgpu=(--owner $$ --simgpu "$build/simgpu" --simgpu-config 'memory=8GiB;device;device' --conf SlurmdDebug=info)
 "$lab" start "$work/without" "${simgpu[@]}" || exit 1
 "$lab" start "$work/with" "${simgpu[@]}" \
   --plugstack "required $build/spank/spank_vgpu.so library=$library probe=$build/utils/vgpu-probe/vgpu-probe" || exit 1

@@ -4,7 +4,7 @@
 [ -e "$build/libvgpu/libvgpu.so" ] || { echo "skipped: libvgpu.so was not built" && exit 77; }
 cp "$build/libvgpu/libvgpu.so" libvgpu.so
 client=$work/client
-cp "$build/tests/simgpu/tests/simgpu_client" "$client"
+cp "$build/simgpu/simgpu-client" "$client"
 chmod 755 "$client" libvgpu.so
 
 limited="-Q -w n1 --gres=gpu:1 --gpu-mem=1G"

@@ -19,7 +19,7 @@ lab=$here/lab.sh
 "$lab" check || exit
 plugin=$build/spank/spank_vgpu.so
 [ -e "$plugin" ] || { echo "skipped: the plugin was not built; Slurm's headers are missing" && exit 77; }
-[ -e "$build/tests/simgpu/13.0/libnvidia-ml.so.1" ] || { echo "skipped: the simulated GPU was not built" && exit 77; }
+[ -e "$build/simgpu/13.0/libnvidia-ml.so.1" ] || { echo "skipped: the simulated GPU was not built" && exit 77; }
 
 work=$(mktemp -d /tmp/vspank-XXXXXX) || exit 1
 chmod 755 "$work"
@@ -40,7 +40,7 @@ gpus='memory=8GiB;reserved=0;context=64MiB;visibility_ms=0;idle_ms=100;device;de
 
 start_lab() {
   "$lab" stop "$work/lab"
-  "$lab" start "$work/lab" --cpus 32 --owner $$ --simgpu "$build/tests/simgpu" --simgpu-config "$gpus" \
+  "$lab" start "$work/lab" --cpus 32 --owner $$ --simgpu "$build/simgpu" --simgpu-config "$gpus" \
     --plugstack "$(plugin_line $site_options)" "$@" || exit 1
   eval "$("$lab" env "$work/lab")"
   export SLURM_CONF

@@ -95,7 +95,7 @@ class VgpuRun : public ::testing::Test {
   VgpuRun() {
     setenv("SIMGPU_NODE", node_.path().c_str(), 1);
     setenv("SIMGPU_CONFIG", "context=64MiB; device; memory=16GiB; device; memory=8GiB", 1);
-    setenv("LD_LIBRARY_PATH", VGPU_BUILD_DIR "/tests/simgpu/13.0", 1);
+    setenv("LD_LIBRARY_PATH", VGPU_BUILD_DIR "/simgpu/13.0", 1);
     setenv("XDG_RUNTIME_DIR", runtime_.path().c_str(), 1);
     setenv("SCRATCH", scratch_.path().c_str(), 1);                           // for the ranks' scripts
     setenv("HWLOC_XMLFILE", VGPU_SOURCE_DIR "/tests/node/topology.xml", 1);  // see probe_test.cc
@@ -108,7 +108,7 @@ class VgpuRun : public ::testing::Test {
   }
   ~VgpuRun() override {
     EXPECT_EQ(regions(), 0) << "a region is left";
-    EXPECT_EQ(std::system(VGPU_BUILD_DIR "/tests/simgpu/simgpu-ctl stop >/dev/null"), 0);
+    EXPECT_EQ(std::system(VGPU_BUILD_DIR "/simgpu/simgpu-ctl stop >/dev/null"), 0);
   }
 
   std::vector<std::string> command(const std::vector<std::string> &arguments) const {

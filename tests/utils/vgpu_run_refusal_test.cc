@@ -75,7 +75,7 @@ TEST_F(VgpuRun, WithoutAGpuSaysWhatToLookAt) {
   result = run({"--", "/bin/true"});
   EXPECT_EQ(result.status, 2);
   EXPECT_NE(result.err.find("vgpu: NVML "), std::string::npos) << result.err;
-  setenv("LD_LIBRARY_PATH", VGPU_BUILD_DIR "/tests/simgpu/13.0", 1);
+  setenv("LD_LIBRARY_PATH", VGPU_BUILD_DIR "/simgpu/13.0", 1);
 }
 
 }  // namespace

@@ -142,7 +142,7 @@ TEST_F(RunRegion, HoldsARealClient) {
   std::ofstream(scratch("orders")) << "ctx 0\nalloc 104857600\nalloc 2147483648\ninfo\n";
   Program program(scratch_.path(), {"/bin/sh", "-c",
                                     VGPU_BUILD_DIR "/utils/vgpu-run/vgpu-run --gpu-mem=1G -- " VGPU_BUILD_DIR
-                                                   "/tests/simgpu/tests/simgpu_client <$SCRATCH/orders"});
+                                                   "/simgpu/simgpu-client <$SCRATCH/orders"});
   EXPECT_EQ(program.wait(), 0);
   std::istringstream answers(program.out());
   std::vector<std::string> lines;
@@ -200,7 +200,7 @@ TEST_F(RunRegion, IsForOrdinaryUsersOutsideOfJobs) {
   };
   if (run_as_nobody({"--version"}).status != 0) GTEST_SKIP() << "the build tree is root's alone, or setpriv is missing";
   ASSERT_EQ(chown(runtime_.path().c_str(), 65534, 65534), 0);
-  ASSERT_EQ(std::system(VGPU_BUILD_DIR "/tests/simgpu/simgpu-ctl devices >/dev/null"), 0);
+  ASSERT_EQ(std::system(VGPU_BUILD_DIR "/simgpu/simgpu-ctl devices >/dev/null"), 0);
 
   const Words script = {"--gpu-mem=1G", "--", "/bin/sh", "-c", "stat -c '%u %a' $VGPU_REGION $VGPU_REGION/*"};
   Result result = run_as_nobody(script);

@@ -7,7 +7,7 @@ namespace {
 class VgpuctlAudit : public VgpuRun {
  protected:
   const std::string kVgpuctl = VGPU_BUILD_DIR "/utils/vgpuctl/vgpuctl";
-  const std::string kClient = VGPU_BUILD_DIR "/tests/simgpu/tests/simgpu_client";
+  const std::string kClient = VGPU_BUILD_DIR "/simgpu/simgpu-client";
 
   // Takes 100 MiB of GPU 0, does what it is told and stays; `launcher` is in front of it.
   std::unique_ptr<Program> start_client(const std::string &launcher, const std::string &order = "") {
@@ -51,7 +51,7 @@ TEST_F(VgpuctlAudit, NamesWhoIsNotCounted) {
   const auto client = start_client("");
   const Result result = audit();
   EXPECT_EQ(result.status, 5) << result.err;
-  EXPECT_NE(result.out.find("|simgpu_client|GPU-"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("|simgpu-client|GPU-"), std::string::npos) << result.out;
   EXPECT_NE(result.out.find("|NOT COUNTED\n"), std::string::npos) << result.out;
   stop(*client);
 }
@@ -64,7 +64,7 @@ TEST_F(VgpuctlAudit, FindsWhoIsCounted) {
   Result result = audit();
   EXPECT_EQ(result.status, 0) << result.out << result.err;
   EXPECT_NE(result.out.find("|counted\n"), std::string::npos) << result.out;
-  EXPECT_NE(result.out.find("|simgpu_client|0|"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("|simgpu-client|0|"), std::string::npos) << result.out;
   result = ctl({"list", "-n", "-P", "--sm", "-o", "gpu,procs,sm-used"});
   EXPECT_EQ(result.out, "0|1|0%\n1|0|0%\n") << result.err;
   stop(*client);
@@ -95,7 +95,7 @@ TEST_F(VgpuctlAudit, SaysWhyItCannotTell) {
   const Result result = ctl({"audit", "--nvml-library", "/nowhere/libnvidia-ml.so.1"});
   EXPECT_EQ(result.status, 1);
   EXPECT_NE(result.err.find("NVML cannot be loaded"), std::string::npos) << result.err;
-  setenv("LD_LIBRARY_PATH", VGPU_BUILD_DIR "/tests/simgpu/13.0", 1);
+  setenv("LD_LIBRARY_PATH", VGPU_BUILD_DIR "/simgpu/13.0", 1);
 }
 
 }  // namespace

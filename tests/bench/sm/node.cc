@@ -135,7 +135,7 @@ int SmJob::leader() const {
                                      &region));
   const std::uint64_t lease = region.usage().device(0).lease.load();
   if (lease == 0) return -1;
-  const auto slot = static_cast<unsigned>(vgpu::sm::LeaseWord::unpack(lease).slot);
+  const auto slot = static_cast<unsigned>(vgpu::region::LeaseWord::unpack(lease).slot);
   const auto pid = static_cast<pid_t>(vgpu::region::OwnerWord::unpack(region.usage().owner(slot).load()).pid);
   for (unsigned rank = 0; rank < ranks_.size(); ++rank) {
     if (ranks_[rank].pid() == pid) return static_cast<int>(rank);

@@ -1,7 +1,0 @@
-#include "cuda/level.h"
-
-namespace simgpu {
-
-const int kDriverVersion = SIMGPU_DRIVER_VERSION;
-
-}  // namespace simgpu
