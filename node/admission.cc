@@ -34,7 +34,7 @@ std::string name_holders(const std::vector<Holder> &holders) {
 Error AdmissionLock::acquire(const std::string &region_dir, AdmissionLock *lock) {
   const std::string path = region_dir + "/.admission";
   lock->fd_ = ScopedFd(open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!lock->fd_) return system_error("vgpu: cannot open %s", path.c_str());
+  if (!lock->fd_) return system_error("cannot open %s", path.c_str());
   return FileLock::acquire(lock->fd_.get(), 0, kDeadline_ms, &lock->lock_);
 }
 
@@ -56,11 +56,10 @@ Error admit_beside(const std::vector<Promise> &others, std::uint64_t overcommit_
     }
     if (sum <= room) continue;
     const auto held = static_cast<std::uint64_t>(sum - wanted.memory_limit);
-    return make_error(
-        Fault::invalid,
-        "vgpu: GPU %s: %s do not fit beside the %s of its %s promised to %s; ask for less, or wait for them",
-        wanted.identity.uuid, format_bytes(wanted.memory_limit).c_str(), format_bytes(held).c_str(),
-        format_bytes(static_cast<std::uint64_t>(room)).c_str(), name_holders(holders).c_str());
+    return make_error(Fault::invalid,
+                      "GPU %s: %s do not fit beside the %s of its %s promised to %s; ask for less, or wait for them",
+                      wanted.identity.uuid, format_bytes(wanted.memory_limit).c_str(), format_bytes(held).c_str(),
+                      format_bytes(static_cast<std::uint64_t>(room)).c_str(), name_holders(holders).c_str());
   }
   return {};
 }

@@ -17,7 +17,7 @@ namespace {
 using Setter = Error (*)(const char *key, std::string_view value, Config *config);
 
 Error bad_value(const char *key, std::string_view value, const char *wanted) {
-  return make_error(Fault::invalid, "vgpu: plugstack.conf: %s=%.100s: that is not %s; see spank_vgpu(8)", key,
+  return make_error(Fault::invalid, "plugstack.conf: %s=%.100s: that is not %s; see spank_vgpu(8)", key,
                     std::string(value).c_str(), wanted);
 }
 
@@ -185,8 +185,7 @@ Error set_key(std::string_view argument, Config *config) {
     if (equals == argument.npos) return bad_value(key.name, "", "a value");
     return key.set(key.name, argument.substr(equals + 1), config);
   }
-  return make_error(Fault::invalid,
-                    "vgpu: plugstack.conf: '%.100s' is not a key that this plugin knows; see spank_vgpu(8)",
+  return make_error(Fault::invalid, "plugstack.conf: '%.100s' is not a key that this plugin knows; see spank_vgpu(8)",
                     std::string(name).c_str());
 }
 

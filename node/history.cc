@@ -28,7 +28,7 @@ class HistoryFile {
     path_ = region + "/history";
     const std::string lock_path = region + "/lock";
     lock_file_ = ScopedFd(::open(lock_path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC));
-    if (!lock_file_) return system_error("vgpu: cannot open %s", lock_path.c_str());
+    if (!lock_file_) return system_error("cannot open %s", lock_path.c_str());
     if (Error error = FileLock::acquire(lock_file_.get(), 0, kLockDeadline_ms, &lock_)) return error;
     file_ = ScopedFd(::open(path_.c_str(), flags | O_NOFOLLOW | O_CLOEXEC, 0600));
     return {};
@@ -54,7 +54,7 @@ class HistoryFile {
     bytes.append(reinterpret_cast<const char *>(history.devices.data()),
                  history.devices.size() * sizeof(DeviceHistory));
     if (file_ && pwrite(file_.get(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size())) return {};
-    return system_error("vgpu: cannot write %s", path_.c_str());
+    return system_error("cannot write %s", path_.c_str());
   }
 
  private:

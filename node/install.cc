@@ -28,13 +28,12 @@ Error find_library(const std::string &wanted, std::string *path) {
   std::error_code trouble;
   const std::string absolute = fs::absolute(found, trouble).lexically_normal();
   if (trouble || !fs::is_regular_file(absolute, trouble) || access(absolute.c_str(), R_OK) != 0) {
-    return make_error(Fault::not_found, "vgpu: there is no library %s; install slurm-vgpu, or give --library=PATH",
+    return make_error(Fault::not_found, "there is no library %s; install slurm-vgpu, or give --library=PATH",
                       absolute.c_str());
   }
   // ld.so splits LD_PRELOAD at these and has no way to quote them.
   if (absolute.find_first_of(" :") != std::string::npos) {
-    return make_error(Fault::invalid,
-                      "vgpu: %s cannot be preloaded: blanks and colons in its path; give another --library",
+    return make_error(Fault::invalid, "%s cannot be preloaded: blanks and colons in its path; give another --library",
                       absolute.c_str());
   }
   *path = absolute;

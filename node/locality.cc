@@ -18,7 +18,7 @@ using Topology = std::unique_ptr<hwloc_topology, Destroy>;
 
 Error load(const std::string &xml, Topology *topology) {
   hwloc_topology_t raw = nullptr;
-  if (hwloc_topology_init(&raw) != 0) return system_error("vgpu: hwloc does not start");
+  if (hwloc_topology_init(&raw) != 0) return system_error("hwloc does not start");
   Topology made(raw);
   // hwloc's plugins would start OpenCL, CUDA and whatever else is there; all we want is the PCI tree.
   for (const char *name : {"cuda", "gl", "levelzero", "nvml", "opencl", "rsmi"}) {
@@ -27,9 +27,9 @@ Error load(const std::string &xml, Topology *topology) {
   hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE);
   hwloc_topology_set_type_filter(raw, HWLOC_OBJ_PCI_DEVICE, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
   if (!xml.empty() && hwloc_topology_set_xml(raw, xml.c_str()) != 0) {
-    return system_error("vgpu: hwloc cannot read %s", xml.c_str());
+    return system_error("hwloc cannot read %s", xml.c_str());
   }
-  if (hwloc_topology_load(raw) != 0) return system_error("vgpu: hwloc cannot tell this node's topology");
+  if (hwloc_topology_load(raw) != 0) return system_error("hwloc cannot tell this node's topology");
   *topology = std::move(made);
   return {};
 }

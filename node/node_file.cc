@@ -23,24 +23,24 @@ Error read_all(int fd, const std::string &path, std::string *text) {
   for (;;) {
     const ssize_t length = read(fd, buffer, sizeof buffer);
     if (length < 0 && errno == EINTR) continue;
-    if (length < 0) return system_error("vgpu: cannot read %s", path.c_str());
+    if (length < 0) return system_error("cannot read %s", path.c_str());
     if (length == 0) return {};
     text->append(buffer, static_cast<std::size_t>(length));
     if (text->size() > kMaxSize) {
-      return make_error(Fault::foreign, "vgpu: %s is too large for a description of a node", path.c_str());
+      return make_error(Fault::foreign, "%s is too large for a description of a node", path.c_str());
     }
   }
 }
 
 Error check_file(int fd, const std::string &path, region::Trust trust) {
   struct stat status;
-  if (fstat(fd, &status) != 0) return system_error("vgpu: cannot stat %s", path.c_str());
-  if (!S_ISREG(status.st_mode)) return make_error(Fault::foreign, "vgpu: %s is not a regular file", path.c_str());
+  if (fstat(fd, &status) != 0) return system_error("cannot stat %s", path.c_str());
+  if (!S_ISREG(status.st_mode)) return make_error(Fault::foreign, "%s is not a regular file", path.c_str());
   if (!is_trusted(status.st_uid, trust, region::UserMap())) {
-    return make_error(Fault::wrong_owner, "vgpu: %s belongs to uid %u, not to root", path.c_str(), status.st_uid);
+    return make_error(Fault::wrong_owner, "%s belongs to uid %u, not to root", path.c_str(), status.st_uid);
   }
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    return make_error(Fault::writable, "vgpu: %s may be written by others than its owner (mode %03o); chmod 0644",
+    return make_error(Fault::writable, "%s may be written by others than its owner (mode %03o); chmod 0644",
                       path.c_str(), status.st_mode & 0777u);
   }
   return {};
@@ -54,19 +54,19 @@ Error write_node(const std::string &path, const Node &node) {
   if (Error error = parse_node("the new " + path, text, &readable)) return error;
 
   std::uint64_t random = 0;
-  if (getrandom(&random, sizeof random, 0) != sizeof random) return system_error("vgpu: no random numbers");
+  if (getrandom(&random, sizeof random, 0) != sizeof random) return system_error("no random numbers");
   char suffix[32];
   std::snprintf(suffix, sizeof suffix, ".new-%016llx", static_cast<unsigned long long>(random));
   const std::string temporary = path + suffix;
 
   const ScopedFd fd(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!fd) return system_error("vgpu: cannot create %s", temporary.c_str());
+  if (!fd) return system_error("cannot create %s", temporary.c_str());
   Error error;
-  if (!write_all(fd.get(), text)) error = system_error("vgpu: cannot write %s", temporary.c_str());
+  if (!write_all(fd.get(), text)) error = system_error("cannot write %s", temporary.c_str());
   // fchmod, because the umask is the caller's business.
-  if (!error && fchmod(fd.get(), 0644) != 0) error = system_error("vgpu: cannot set the mode of %s", temporary.c_str());
+  if (!error && fchmod(fd.get(), 0644) != 0) error = system_error("cannot set the mode of %s", temporary.c_str());
   if (!error && rename(temporary.c_str(), path.c_str()) != 0) {
-    error = system_error("vgpu: cannot put %s in place", path.c_str());
+    error = system_error("cannot put %s in place", path.c_str());
   }
   if (error) unlink(temporary.c_str());
   return error;
@@ -76,11 +76,11 @@ Error read_node(const std::string &path, region::Trust trust, Node *node) {
   // O_NONBLOCK: a fifo in the file's place must not hang us before we see that it is one.
   const ScopedFd fd(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
   if (!fd) {
-    if (errno == ELOOP) return make_error(Fault::symlink, "vgpu: %s is a symbolic link; remove it", path.c_str());
+    if (errno == ELOOP) return make_error(Fault::symlink, "%s is a symbolic link; remove it", path.c_str());
     if (errno == ENOENT) {
-      return make_error(Fault::not_found, "vgpu: there is no %s; slurmd writes it when it starts", path.c_str());
+      return make_error(Fault::not_found, "there is no %s; slurmd writes it when it starts", path.c_str());
     }
-    return system_error("vgpu: cannot open %s", path.c_str());
+    return system_error("cannot open %s", path.c_str());
   }
   if (Error error = check_file(fd.get(), path, trust)) return error;
   std::string text;

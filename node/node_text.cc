@@ -157,12 +157,12 @@ constexpr char kRemedy[] = "remove it and restart slurmd, which writes it anew";
 Error check_version(const std::string &where, Lines *lines) {
   std::string_view line;
   if (!lines->next(&line) || !lines->take(kMagic, &line)) {
-    return make_error(Fault::foreign, "vgpu: %s is not a description of a node; %s", where.c_str(), kRemedy);
+    return make_error(Fault::foreign, "%s is not a description of a node; %s", where.c_str(), kRemedy);
   }
   const auto version = to_integer(line, 1, 1'000'000);
-  if (!version) return make_error(Fault::corrupt, "vgpu: %s has no proper version; %s", where.c_str(), kRemedy);
+  if (!version) return make_error(Fault::corrupt, "%s has no proper version; %s", where.c_str(), kRemedy);
   if (*version > kNodeVersion) {
-    return make_error(Fault::newer, "vgpu: %s has version %lld, this is version %u; update slurm-vgpu on this node",
+    return make_error(Fault::newer, "%s has version %lld, this is version %u; update slurm-vgpu on this node",
                       where.c_str(), static_cast<long long>(*version), kNodeVersion);
   }
   return {};
@@ -182,11 +182,10 @@ Error parse_node(const std::string &where, std::string_view text, Node *node) {
   Lines lines(text);
   if (Error error = check_version(where, &lines)) return error;
   const auto corrupt = [&](const std::string &why) {
-    return make_error(Fault::corrupt, "vgpu: %s, line %u: %s; %s", where.c_str(), lines.number(), why.c_str(), kRemedy);
+    return make_error(Fault::corrupt, "%s, line %u: %s; %s", where.c_str(), lines.number(), why.c_str(), kRemedy);
   };
   const auto truncated = [&] {
-    return make_error(Fault::truncated, "vgpu: %s is cut off behind line %u; %s", where.c_str(), lines.number(),
-                      kRemedy);
+    return make_error(Fault::truncated, "%s is cut off behind line %u; %s", where.c_str(), lines.number(), kRemedy);
   };
 
   Node made;

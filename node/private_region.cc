@@ -24,29 +24,29 @@ Error lock_directory(const std::string &path, ScopedFd *lock) {
   while (*lock && flock(lock->get(), LOCK_EX) != 0) {
     if (errno != EINTR) *lock = ScopedFd();
   }
-  if (!*lock) return system_error("vgpu: cannot lock %s", path.c_str());
+  if (!*lock) return system_error("cannot lock %s", path.c_str());
   return {};
 }
 
 // In /tmp anybody could have put something else in its place.
 Error make_parent(const std::string &path) {
-  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return system_error("vgpu: cannot create %s", path.c_str());
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return system_error("cannot create %s", path.c_str());
   const ScopedFd directory = open_directory(path);
   if (!directory) {
     if (errno == ELOOP || errno == ENOTDIR) {
-      return make_error(Fault::symlink, "vgpu: %s is a link or a file, not a directory of yours; have it removed",
+      return make_error(Fault::symlink, "%s is a link or a file, not a directory of yours; have it removed",
                         path.c_str());
     }
-    return system_error("vgpu: cannot open %s", path.c_str());
+    return system_error("cannot open %s", path.c_str());
   }
   struct stat status;
-  if (fstat(directory.get(), &status) != 0) return system_error("vgpu: cannot stat %s", path.c_str());
+  if (fstat(directory.get(), &status) != 0) return system_error("cannot stat %s", path.c_str());
   if (status.st_uid != geteuid()) {
-    return make_error(Fault::wrong_owner, "vgpu: %s belongs to uid %u, not to you; have it removed", path.c_str(),
+    return make_error(Fault::wrong_owner, "%s belongs to uid %u, not to you; have it removed", path.c_str(),
                       status.st_uid);
   }
   // The umask may have taken bits away, an earlier chmod may have added some.
-  if (fchmod(directory.get(), 0700) != 0) return system_error("vgpu: cannot set the mode of %s", path.c_str());
+  if (fchmod(directory.get(), 0700) != 0) return system_error("cannot set the mode of %s", path.c_str());
   return {};
 }
 
@@ -117,7 +117,7 @@ Error PrivateRegion::create(const region::RegionSpec &spec) {
   const region::SelfIdentity self = region::identify_self();
   const std::string name = std::to_string(self.pid) + "-" + std::to_string(self.start_time);
   if (parent_.size() + 1 + name.size() >= sizeof(region::RegionPath)) {
-    return make_error(Fault::invalid, "vgpu: %s is too long for a region; set XDG_RUNTIME_DIR to a shorter path",
+    return make_error(Fault::invalid, "%s is too long for a region; set XDG_RUNTIME_DIR to a shorter path",
                       parent_.c_str());
   }
   if (Error error = region::Region::create(parent_.c_str(), name.c_str(), spec)) return error;

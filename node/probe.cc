@@ -62,7 +62,7 @@ std::string program_of(const ProbeOptions &options) {
 
 Error start(const ProbeOptions &options, const char *mode, const std::string &program, ScopedFd *output, pid_t *child) {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return system_error("vgpu: no pipe for %s", program.c_str());
+  if (pipe2(ends, O_CLOEXEC) != 0) return system_error("no pipe for %s", program.c_str());
   *output = ScopedFd(ends[0]);
   const ScopedFd input(ends[1]);
 
@@ -80,7 +80,7 @@ Error start(const ProbeOptions &options, const char *mode, const std::string &pr
   posix_spawn_file_actions_addopen(&settings.actions_, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   errno = posix_spawn(child, program.c_str(), &settings.actions_, &settings.attributes_, arguments.data(),
                       environment.data());
-  if (errno != 0) return system_error("vgpu: cannot start %s", program.c_str());
+  if (errno != 0) return system_error("cannot start %s", program.c_str());
   return {};
 }
 
@@ -94,7 +94,7 @@ void finish(pid_t child) {
 Error understand(const std::string &program, const std::string &answer, Node *node) {
   Node found;
   if (parse_node(program, answer, &found)) {
-    return make_error(Fault::foreign, "vgpu: %s does not answer as vgpu-probe does; install slurm-vgpu anew",
+    return make_error(Fault::foreign, "%s does not answer as vgpu-probe does; install slurm-vgpu anew",
                       program.c_str());
   }
   node->devices = std::move(found.devices);
@@ -119,10 +119,10 @@ Error run_probe(const ProbeOptions &options, const char *mode, std::string *answ
       *answer = std::move(text);
       return {};
     case ReadEnd::late:
-      return make_error(Fault::timeout, "vgpu: %s did not end within %u ms; see what it waits for, and try again",
+      return make_error(Fault::timeout, "%s did not end within %u ms; see what it waits for, and try again",
                         program.c_str(), options.deadline_ms + kMargin_ms);
     default:
-      return make_error(Fault::foreign, "vgpu: %s says more than a description of a node can hold", program.c_str());
+      return make_error(Fault::foreign, "%s says more than a description of a node can hold", program.c_str());
   }
 }
 

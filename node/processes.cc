@@ -56,7 +56,7 @@ Error parse_processes(const std::string &where, std::string_view text, std::vect
     }
   }
   if (!good || !complete) {
-    return make_error(Fault::foreign, "vgpu: %s does not list processes as vgpu-probe does; install slurm-vgpu anew",
+    return make_error(Fault::foreign, "%s does not list processes as vgpu-probe does; install slurm-vgpu anew",
                       where.c_str());
   }
   *processes = std::move(found);

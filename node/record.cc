@@ -66,7 +66,7 @@ Error rotate(const std::string &path, std::uint64_t max_size) {
   struct stat status;
   if (stat(path.c_str(), &status) != 0 || static_cast<std::uint64_t>(status.st_size) < max_size) return {};
   if (rename(path.c_str(), (path + ".1").c_str()) == 0) return {};
-  return system_error("vgpu: cannot rotate %s", path.c_str());
+  return system_error("cannot rotate %s", path.c_str());
 }
 
 }  // namespace
@@ -93,7 +93,7 @@ Error append_record(const std::string &path, const std::string &line, std::uint6
   const ScopedFd lock_file(open(lock_path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!lock_file) {
     const Fault fault = errno == ENOENT ? Fault::not_found : Fault::system;
-    Error error = system_error("vgpu: cannot open %s", lock_path.c_str());
+    Error error = system_error("cannot open %s", lock_path.c_str());
     error.fault = fault;
     return error;
   }
@@ -103,7 +103,7 @@ Error append_record(const std::string &path, const std::string &line, std::uint6
   const ScopedFd file(open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   // fchmod, because the umask is the caller's business.
   if (!file || fchmod(file.get(), 0644) != 0 || !write_all(file.get(), line)) {
-    return system_error("vgpu: cannot write %s", path.c_str());
+    return system_error("cannot write %s", path.c_str());
   }
   return {};
 }

@@ -14,7 +14,7 @@ Error read_promise(const std::string &region_dir, const std::string &name, regio
   if (Error error = open_limits(directory.c_str(), trust, O_RDONLY, &files)) return error;
   const unsigned ndev = files.header.ndev;
   const ScopedMapping mapping(files.limits.get(), region::limits_size(ndev), PROT_READ);
-  if (!mapping) return system_error("vgpu: cannot map %s/limits", directory.c_str());
+  if (!mapping) return system_error("cannot map %s/limits", directory.c_str());
   const auto &limits = *static_cast<const region::LimitsFile *>(mapping.get());
   Promise found = {name, files.job, {}};
   for (unsigned dev = 0; dev < ndev; ++dev) {
@@ -28,7 +28,7 @@ Error read_promise(const std::string &region_dir, const std::string &name, regio
 
 Error list_promises(const std::string &region_dir, std::vector<Promise> *promises) {
   const ScopedDirectory directory(opendir(region_dir.c_str()));
-  if (!directory) return system_error("vgpu: cannot read %s", region_dir.c_str());
+  if (!directory) return system_error("cannot read %s", region_dir.c_str());
   std::vector<Promise> found;
   while (const dirent *entry = readdir(directory.get())) {
     if (!is_job_id(entry->d_name)) continue;

@@ -16,8 +16,8 @@ std::vector<std::string> summary_lines(const region::Snapshot &region, const std
     std::snprintf(numbers, sizeof numbers, " (%.0f %%), %llu allocation%s refused, %.1f s throttled", percent,
                   static_cast<unsigned long long>(device.refused), device.refused == 1 ? "" : "s",
                   static_cast<double>(device.throttled_ns) / 1e9);
-    lines.push_back("vgpu: " + whose + ", GPU " + device.identity.uuid + ": peak " + format_bytes(device.memory_peak) +
-                    " of " + format_bytes(device.memory_limit) + numbers);
+    lines.push_back(whose + ", GPU " + device.identity.uuid + ": peak " + format_bytes(device.memory_peak) + " of " +
+                    format_bytes(device.memory_limit) + numbers);
   }
   return lines;
 }

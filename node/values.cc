@@ -29,8 +29,7 @@ std::string shown(std::string_view text) {
 }
 
 Error refuse(std::string_view option, std::string_view text, const std::string &why, const char *remedy) {
-  return make_error(Fault::invalid, "vgpu: %s=%s: %s; %s", shown(option).c_str(), shown(text).c_str(), why.c_str(),
-                    remedy);
+  return make_error(Fault::invalid, "%s=%s: %s; %s", shown(option).c_str(), shown(text).c_str(), why.c_str(), remedy);
 }
 
 Error refuse_memory(std::string_view option, std::string_view text, const std::string &why) {
@@ -172,15 +171,14 @@ Error parse_sm(std::string_view option, std::string_view text, std::uint32_t *pe
 
 Error MemoryLimits::check_gpus(std::string_view option, unsigned gpus) const {
   if (values_.size() <= 1 || values_.size() == gpus) return {};
-  return make_error(Fault::invalid,
-                    "vgpu: %s has %zu values, but there %s %u GPU%s; give one value, or one for each GPU",
+  return make_error(Fault::invalid, "%s has %zu values, but there %s %u GPU%s; give one value, or one for each GPU",
                     shown(option).c_str(), values_.size(), gpus == 1 ? "is" : "are", gpus, gpus == 1 ? "" : "s");
 }
 
 Error MemoryLimits::resolve(std::string_view option, unsigned index, std::uint64_t device_bytes,
                             std::uint64_t *bytes) const {
   if (values_.empty() || (values_.size() > 1 && index >= values_.size())) {
-    return make_error(Fault::invalid, "vgpu: %s says nothing about GPU %u; give one value, or one for each GPU",
+    return make_error(Fault::invalid, "%s says nothing about GPU %u; give one value, or one for each GPU",
                       shown(option).c_str(), index);
   }
   const MemoryLimit &value = values_.size() == 1 ? values_[0] : values_[index];
@@ -190,7 +188,7 @@ Error MemoryLimits::resolve(std::string_view option, unsigned index, std::uint64
   }
   const auto share = static_cast<unsigned __int128>(device_bytes) * value.percent_millionths / (100 * kMillion);
   if (share < kSmallestLimit) {
-    return make_error(Fault::invalid, "vgpu: %s=%s of GPU %u, which has %s, is nothing; give a size like 8G",
+    return make_error(Fault::invalid, "%s=%s of GPU %u, which has %s, is nothing; give a size like 8G",
                       shown(option).c_str(), format_memory(value).c_str(), index, format_bytes(device_bytes).c_str());
   }
   *bytes = static_cast<std::uint64_t>(share);

@@ -76,13 +76,13 @@ bool audit_job(const node::Config &config, const Job &job) {
   std::vector<node::GpuProcess> processes;
   const node::ProbeOptions options = {config.probe, config.nvml, "", kDeadline_ms};
   if (Error error = list_gpu_processes(options, &processes)) {
-    log_info("vgpu: audit of job %u: %s", job.id, error.text);
+    log_info("audit of job %u: %s", job.id, error.text);
     return false;
   }
   region::Snapshot region;
   if (Error error = region::Snapshot::read(config.job_directory(job.id).c_str(), region::Trust::root,
                                            region::Detail::memory, &region)) {
-    log_info("vgpu: audit of job %u: %s", job.id, error.text);
+    log_info("audit of job %u: %s", job.id, error.text);
     return false;
   }
   const node::Books books(region);
@@ -90,15 +90,14 @@ bool audit_job(const node::Config &config, const Job &job) {
     if (books.counts(process.pid) || !books.are_of(process.uuid) || !belongs_to(process.pid, job)) continue;
     const std::string name = node::process_name(process.pid);
     if (books.may_count_by_another_number(process.pid)) {
-      log_info("vgpu: audit of job %u: process %d (%s) may be one of its ranks in a PID namespace", job.id, process.pid,
+      log_info("audit of job %u: process %d (%s) may be one of its ranks in a PID namespace", job.id, process.pid,
                name.c_str());
       continue;
     }
     const bool killed = config.audit == node::Audit::kill && end_process(process.pid, job);
-    log_error(
-        "vgpu: audit: process %d (%s) of job %u on %s holds %s of GPU %s that nobody counts: it runs without libvgpu%s",
-        process.pid, name.c_str(), job.id, node_name().c_str(), node::format_bytes(process.bytes).c_str(),
-        process.uuid.c_str(), killed ? "; it was killed" : "");
+    log_error("audit: process %d (%s) of job %u on %s holds %s of GPU %s that nobody counts: it runs without libvgpu%s",
+              process.pid, name.c_str(), job.id, node_name().c_str(), node::format_bytes(process.bytes).c_str(),
+              process.uuid.c_str(), killed ? "; it was killed" : "");
   }
   return true;
 }

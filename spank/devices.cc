@@ -37,7 +37,7 @@ Error probe_and_write(const node::Config &config) {
 Error lock_node(const node::Config &config, ScopedFd *fd, FileLock *lock) {
   const std::string path = config.region_dir + "/.node-lock";
   *fd = ScopedFd(open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!*fd) return system_error("vgpu: cannot open %s", path.c_str());
+  if (!*fd) return system_error("cannot open %s", path.c_str());
   return FileLock::acquire(fd->get(), 0, kLockDeadline_ms, lock);
 }
 
@@ -60,7 +60,7 @@ Error read_or_probe(const node::Config &config, node::Node *node) {
   if ((error = lock_node(config, &fd, &lock))) return error;
   error = read_node(node_file(config), region::Trust::root, node);
   if (error.fault != Fault::not_found) return error;
-  log_info("vgpu: there is no %s yet; asking NVML", node_file(config).c_str());
+  log_info("there is no %s yet; asking NVML", node_file(config).c_str());
   if ((error = probe_and_write(config))) return error;
   return read_node(node_file(config), region::Trust::root, node);
 }
@@ -114,7 +114,7 @@ Error find_devices(const node::Config &config, const std::vector<unsigned> &gres
     if (device == node.devices.end()) {
       return make_error(
           Fault::not_found,
-          "vgpu: GPU %u of this node: NVML shows none for it; compare gres.conf with %s, and restart slurmd%s%s", index,
+          "GPU %u of this node: NVML shows none for it; compare gres.conf with %s, and restart slurmd%s%s", index,
           node_file(config).c_str(), node.problems.empty() ? "" : ": ",
           node.problems.empty() ? "" : node.problems[0].c_str());
     }

@@ -32,7 +32,7 @@ ScopedFd open_path(const std::string &path, int flags) {
 Error bind_read_only(const std::string &source, const std::string &target) {
   if (mount(source.c_str(), target.c_str(), nullptr, MS_BIND, nullptr) != 0 ||
       mount(nullptr, target.c_str(), nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV, nullptr) != 0) {
-    return system_error("vgpu: preload=ldso: cannot bind a file over %s", target.c_str());
+    return system_error("preload=ldso: cannot bind a file over %s", target.c_str());
   }
   return {};
 }
@@ -41,7 +41,7 @@ Error bind_read_only(const std::string &source, const std::string &target) {
 Error bind_directory(const ScopedFd &source, const std::string &target) {
   if (mkdir(target.c_str(), 0755) != 0 ||
       mount(through(source).c_str(), target.c_str(), nullptr, MS_BIND, nullptr) != 0) {
-    return system_error("vgpu: preload=ldso: cannot show the region at %s", target.c_str());
+    return system_error("preload=ldso: cannot show the region at %s", target.c_str());
   }
   return {};
 }
@@ -49,10 +49,10 @@ Error bind_directory(const ScopedFd &source, const std::string &target) {
 // A directory of the task's own lies over the node's: in it are its region, twice, and what the node has to say.
 Error show_own_region(const node::Config &config, const std::string &job) {
   const ScopedFd region = open_path(config.region_dir + "/" + job, O_DIRECTORY);
-  if (!region) return system_error("vgpu: preload=ldso: cannot open the region of job %s", job.c_str());
+  if (!region) return system_error("preload=ldso: cannot open the region of job %s", job.c_str());
   const ScopedFd node = open_path(node_file(config), 0);
   if (mount("vgpu", kPublicDir, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=0755,size=64k,nr_inodes=16") != 0) {
-    return system_error("vgpu: preload=ldso: cannot mount a tmpfs on %s", kPublicDir);
+    return system_error("preload=ldso: cannot mount a tmpfs on %s", kPublicDir);
   }
   const std::string here = kPublicDir;
   if (Error error = bind_directory(region, here + "/self")) return error;
@@ -61,12 +61,12 @@ Error show_own_region(const node::Config &config, const std::string &job) {
   }
   if (node) {
     const ScopedFd place(open((here + "/node").c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-    if (!place) return system_error("vgpu: preload=ldso: cannot create %s/node", kPublicDir);
+    if (!place) return system_error("preload=ldso: cannot create %s/node", kPublicDir);
     if (Error error = bind_read_only(through(node), here + "/node")) return error;
   }
   if (mount(nullptr, kPublicDir, nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC,
             nullptr) != 0) {
-    return system_error("vgpu: preload=ldso: cannot make %s read-only", kPublicDir);
+    return system_error("preload=ldso: cannot make %s read-only", kPublicDir);
   }
   return {};
 }
@@ -76,7 +76,7 @@ Error show_own_region(const node::Config &config, const std::string &job) {
 Error prepare_isolation(const node::Config &config) {
   // Something to bind over. An empty one changes nothing for anybody.
   const ScopedFd place(open(kPreloadFile, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644));
-  if (!place) return system_error("vgpu: preload=ldso: %s must exist, and cannot be created", kPreloadFile);
+  if (!place) return system_error("preload=ldso: %s must exist, and cannot be created", kPreloadFile);
   std::string present;
   if (Error error = node::read_file(kPreloadFile, kMaxPreload, &present)) return error;
   for (char &c : present) {
@@ -86,15 +86,15 @@ Error prepare_isolation(const node::Config &config) {
   std::string current;
   if (!node::read_file(private_preload(config), kMaxPreload, &current) && current == wanted) return {};
   if (Error error = node::write_file(private_preload(config), wanted)) return error;
-  if (mkdir(kPublicDir, 0755) != 0 && errno != EEXIST) return system_error("vgpu: cannot create %s", kPublicDir);
+  if (mkdir(kPublicDir, 0755) != 0 && errno != EEXIST) return system_error("cannot create %s", kPublicDir);
   return {};
 }
 
 Error isolate_task(const node::Config &config, std::uint32_t job_id) {
-  if (unshare(CLONE_NEWNS) != 0) return system_error("vgpu: preload=ldso: no mount namespace");
+  if (unshare(CLONE_NEWNS) != 0) return system_error("preload=ldso: no mount namespace");
   // What the node mounts later still arrives; what is mounted here stays here.
   if (mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0) {
-    return system_error("vgpu: preload=ldso: cannot make the mount namespace private");
+    return system_error("preload=ldso: cannot make the mount namespace private");
   }
   if (Error error = bind_read_only(private_preload(config), kPreloadFile)) return error;
   return show_own_region(config, std::to_string(job_id));

@@ -29,13 +29,12 @@ Error JobFiles::place_alone(const char *name, const std::string &content) const 
   const std::string job = directory_.substr(parent_.size() + 1);
   if (Error error = region::Region::remove(parent_.c_str(), job.c_str())) return error;
   std::string temporary = parent_ + "/.new-XXXXXX";
-  if (mkdtemp(temporary.data()) == nullptr)
-    return system_error("vgpu: cannot create a directory in %s", parent_.c_str());
+  if (mkdtemp(temporary.data()) == nullptr) return system_error("cannot create a directory in %s", parent_.c_str());
   const std::string file = temporary + "/" + name;
   Error error = node::write_file(file, content);
   if (!error && (chmod(temporary.c_str(), 0755) != 0 ||
                  renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, directory_.c_str(), RENAME_NOREPLACE) != 0)) {
-    error = system_error("vgpu: cannot put %s in place", directory_.c_str());
+    error = system_error("cannot put %s in place", directory_.c_str());
   }
   if (error) {
     unlink(file.c_str());
@@ -87,7 +86,7 @@ bool JobFiles::read_gpus(std::vector<unsigned> *gpus) const {
 
 Error JobFiles::forget_gpus() const {
   if (unlink(gpus_file_.c_str()) == 0 || errno == ENOENT) return {};
-  return system_error("vgpu: cannot remove %s", gpus_file_.c_str());
+  return system_error("cannot remove %s", gpus_file_.c_str());
 }
 
 }  // namespace vgpu::spank

@@ -46,11 +46,11 @@ Error decide_memory(const node::Config &config, const Request &request, unsigned
   std::uint64_t bytes = 0;
   if (Error error = request.mem.resolve(kOption, index, device_bytes, &bytes)) return error;
   if (bytes > device_bytes) {
-    return make_error(Fault::invalid, "vgpu: --gpu-mem: %s is more than GPU %d of this node has, %s; ask for less",
+    return make_error(Fault::invalid, "--gpu-mem: %s is more than GPU %d of this node has, %s; ask for less",
                       node::format_bytes(bytes).c_str(), device.gres_index, node::format_bytes(device_bytes).c_str());
   }
   if (bytes > most) {
-    return make_error(Fault::invalid, "vgpu: --gpu-mem: %s is more than the %s that this site allows; ask for less",
+    return make_error(Fault::invalid, "--gpu-mem: %s is more than the %s that this site allows; ask for less",
                       node::format_bytes(bytes).c_str(), node::format_bytes(most).c_str());
   }
   *limit = bytes;
@@ -86,9 +86,8 @@ Error decide_limits(const node::Config &config, const Request &request, unsigned
 
 Error check_step(const Request &step, const std::optional<Request> &original, const node::Promise &job) {
   if (step.opt_out) {
-    return make_error(
-        Fault::invalid,
-        "vgpu: --gpu-mem=none: this job has limits, and they hold for all its steps; submit it without them");
+    return make_error(Fault::invalid,
+                      "--gpu-mem=none: this job has limits, and they hold for all its steps; submit it without them");
   }
   if (!step.mem.empty()) {
     const auto gpus = static_cast<unsigned>(job.devices.size());
@@ -102,22 +101,20 @@ Error check_step(const Request &step, const std::optional<Request> &original, co
         if (Error error = original->mem.resolve(kOption, index, device.identity.memory_bytes, &held)) return error;
       }
       if (asked >= held) continue;
-      return make_error(
-          Fault::invalid,
-          "vgpu: --gpu-mem: this step asks for %s, less than the %s of its job; limits hold for the whole "
-          "job: give the lower one when you submit it",
-          node::format_bytes(asked).c_str(), node::format_bytes(held).c_str());
+      return make_error(Fault::invalid,
+                        "--gpu-mem: this step asks for %s, less than the %s of its job; limits hold for the whole "
+                        "job: give the lower one when you submit it",
+                        node::format_bytes(asked).c_str(), node::format_bytes(held).c_str());
     }
   }
   if (step.sm) {
     for (const region::DeviceSpec &device : job.devices) {
       const std::uint32_t held = original && original->sm ? *original->sm : device.sm_percent;
       if (*step.sm >= held) continue;
-      return make_error(
-          Fault::invalid,
-          "vgpu: --gpu-sm: this step asks for %u percent, less than the %u of its job; limits hold for the "
-          "whole job: give the lower one when you submit it",
-          *step.sm, held);
+      return make_error(Fault::invalid,
+                        "--gpu-sm: this step asks for %u percent, less than the %u of its job; limits hold for the "
+                        "whole job: give the lower one when you submit it",
+                        *step.sm, held);
     }
   }
   return {};

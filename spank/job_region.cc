@@ -28,13 +28,12 @@ Outcome failure(const Error &error) {
 Error check_library(const node::Config &config) {
   struct stat status;
   if (stat(config.library.c_str(), &status) != 0) {
-    return make_error(Fault::not_found, "vgpu: the library %s: %s; install it, or set library= in plugstack.conf",
+    return make_error(Fault::not_found, "the library %s: %s; install it, or set library= in plugstack.conf",
                       config.library.c_str(), std::strerror(errno));
   }
   if (!S_ISREG(status.st_mode) || status.st_uid != 0 || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0 ||
       (status.st_mode & S_IROTH) == 0) {
-    return make_error(Fault::wrong_owner,
-                      "vgpu: the library %s must be root's, readable by all and writable by nobody else",
+    return make_error(Fault::wrong_owner, "the library %s must be root's, readable by all and writable by nobody else",
                       config.library.c_str());
   }
   return {};
@@ -59,14 +58,13 @@ Error make_plan(const node::Config &config, const Request &request, const std::v
   const bool asked = !request.mem.empty() || request.sm;
   if (gpus.empty()) {
     if (!asked) return {};
-    return make_error(
-        Fault::invalid,
-        "vgpu: --gpu-mem and --gpu-sm: this job has no GPU on this node; ask for one with --gres=gpu:1 or "
-        "--gres=shard:N");
+    return make_error(Fault::invalid,
+                      "--gpu-mem and --gpu-sm: this job has no GPU on this node; ask for one with --gres=gpu:1 or "
+                      "--gres=shard:N");
   }
   if (!wants_limits(config, request, shards)) {
     if (!config.require_limits) return {};
-    return make_error(Fault::invalid, "vgpu: this site wants a limit for every job with a GPU; add --gpu-mem=SIZE");
+    return make_error(Fault::invalid, "this site wants a limit for every job with a GPU; add --gpu-mem=SIZE");
   }
   std::vector<node::NodeDevice> devices;
   if (Error error = find_devices(config, gpus, &devices)) return error;
@@ -93,7 +91,7 @@ Error create(const node::Config &config, const Job &job, const Words &words, con
     log_error("%s", error.text);  // only the comparison with steps after a live change needs it
   }
   for (const region::DeviceSpec &device : plan.devices) {
-    log_info("vgpu: job %u: GPU %s: %llu bytes, %u percent of the SMs", job.id, device.identity.uuid,
+    log_info("job %u: GPU %s: %llu bytes, %u percent of the SMs", job.id, device.identity.uuid,
              static_cast<unsigned long long>(device.memory_limit), device.sm_percent);
   }
   return {};
@@ -132,7 +130,7 @@ Outcome decide_in_prolog(const node::Config &config, const Job &job, const Words
   node::AdmissionLock lock;
   if (Error error = node::AdmissionLock::acquire(config.region_dir, &lock)) return failure(error);
   if ((plan.wanted || left_to_step) && is_in_use(config, job, plan)) {
-    log_info("vgpu: job %u: its region is in use and stays", job.id);
+    log_info("job %u: its region is in use and stays", job.id);
     return {Standing::limited, ""};
   }
   // Whatever has this name is of an earlier job.
@@ -152,11 +150,10 @@ Error check_step_devices(const node::Config &config, const std::vector<unsigned>
           return std::strcmp(spec.identity.uuid, device.identity.uuid) == 0;
         });
     if (listed) continue;
-    return make_error(
-        Fault::invalid,
-        "vgpu: GPU %d of this step is not among those for which an earlier step set the job's limits; give "
-        "--gpu-mem when you submit the job",
-        device.gres_index);
+    return make_error(Fault::invalid,
+                      "GPU %d of this step is not among those for which an earlier step set the job's limits; give "
+                      "--gpu-mem when you submit the job",
+                      device.gres_index);
   }
   return {};
 }

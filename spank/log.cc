@@ -16,7 +16,7 @@ using Sink = void (*)(const char *format, ...);
 void say(Sink sink, const char *format, std::va_list arguments) {
   char line[1024];
   std::vsnprintf(line, sizeof line, format, arguments);
-  sink("%s", line);
+  sink("vgpu: %s", line);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ namespace vgpu::spank {
 
 void set_log_level(node::LogLevel level);
 
-// The sentences begin with "vgpu: ". log_error() from a step reaches the user.
+// "vgpu: " is put before a sentence here, and nowhere else. log_error() from a step reaches the user.
 __attribute__((format(printf, 1, 2))) void log_error(const char *format, ...);
 __attribute__((format(printf, 1, 2))) void log_info(const char *format, ...);
 __attribute__((format(printf, 1, 2))) void log_debug(const char *format, ...);

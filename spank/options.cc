@@ -62,24 +62,22 @@ Error understand(const Words &words, Request *request) {
 Error check_against_site(const Request &request, const node::Config &config, uid_t uid) {
   if (request.opt_out) {
     if (request.sm) {
-      return make_error(Fault::invalid, "vgpu: --gpu-mem=none: it cannot be combined with --gpu-sm; drop one of them");
+      return make_error(Fault::invalid, "--gpu-mem=none: it cannot be combined with --gpu-sm; drop one of them");
     }
     if (!config.opt_out.includes(uid)) {
-      return make_error(Fault::invalid, "vgpu: --gpu-mem=none: this site does not let uid %u opt out; give a size",
-                        uid);
+      return make_error(Fault::invalid, "--gpu-mem=none: this site does not let uid %u opt out; give a size", uid);
     }
   }
   if (config.max_mem && !config.max_mem->is_share()) {
     for (const node::MemoryLimit &limit : request.mem.values()) {
       if (limit.is_share() || limit.bytes <= config.max_mem->bytes) continue;
-      return make_error(Fault::invalid, "vgpu: --gpu-mem: %s is more than the %s that this site allows; ask for less",
+      return make_error(Fault::invalid, "--gpu-mem: %s is more than the %s that this site allows; ask for less",
                         format_memory(limit).c_str(), format_memory(*config.max_mem).c_str());
     }
   }
   if (request.sm && *request.sm > config.max_sm) {
-    return make_error(Fault::invalid,
-                      "vgpu: --gpu-sm: %u is more than the %u percent that this site allows; ask for less", *request.sm,
-                      config.max_sm);
+    return make_error(Fault::invalid, "--gpu-sm: %u is more than the %u percent that this site allows; ask for less",
+                      *request.sm, config.max_sm);
   }
   return {};
 }

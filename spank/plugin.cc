@@ -38,7 +38,7 @@ int guarded(Work work, Failed failed) noexcept {
 }
 
 int fail(const char *what) {
-  vgpu::spank::log_error("vgpu: internal error: %s; please report it", what);
+  vgpu::spank::log_error("internal error: %s; please report it", what);
   return -1;
 }
 
@@ -52,7 +52,7 @@ int report(const char *what) {
 int keep(const char *what) {
   return guarded(
       [what] {
-        stepd::keep_failure((std::string("vgpu: internal error: ") + what + "; please report it").c_str());
+        stepd::keep_failure((std::string("internal error: ") + what + "; please report it").c_str());
         return 0;
       },
       report);

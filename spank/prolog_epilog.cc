@@ -48,13 +48,13 @@ void prolog(spank_t handle, Arguments arguments) {
   set_log_level(config.log);
   Job job;
   if (!get_job(handle, &job)) {
-    log_error("vgpu: prolog: Slurm does not say which job this is; its steps will see to it");
+    log_error("prolog: Slurm does not say which job this is; its steps will see to it");
     return;
   }
   std::vector<unsigned> gpus;
   const char *given = std::getenv("SLURM_JOB_GPUS");
   if (given != nullptr && !node::parse_index_list(given, region::kMaxDevices, &gpus)) {
-    log_error("vgpu: job %u: SLURM_JOB_GPUS=%s is not a list of GPUs", job.id, given);
+    log_error("job %u: SLURM_JOB_GPUS=%s is not a list of GPUs", job.id, given);
   }
   const Outcome outcome = prepare_in_prolog(config, job, given_options(handle), gpus);
   if (!outcome.sentence.empty()) log_error("%s (job %u)", outcome.sentence.c_str(), job.id);

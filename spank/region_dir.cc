@@ -37,8 +37,8 @@ void mount_own_filesystem(const node::Config &config) {
   if (config.region_size == 0 || is_mount_point(config.region_dir) || !is_empty(config.region_dir)) return;
   const std::string options = "mode=0755,nr_inodes=65536,size=" + std::to_string(config.region_size);
   if (mount("vgpu", config.region_dir.c_str(), "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options.c_str()) != 0) {
-    log_error("vgpu: cannot mount a tmpfs on %s (%s); regions share the file system around it",
-              config.region_dir.c_str(), std::strerror(errno));
+    log_error("cannot mount a tmpfs on %s (%s); regions share the file system around it", config.region_dir.c_str(),
+              std::strerror(errno));
   }
 }
 
@@ -48,10 +48,10 @@ Error make_region_dir(const node::Config &config) {
   const char *path = config.region_dir.c_str();
   if (mkdir(path, 0755) != 0) {
     if (errno == EEXIST) return {};
-    return system_error("vgpu: cannot create %s", path);
+    return system_error("cannot create %s", path);
   }
   // The umask is slurmd's business.
-  if (chmod(path, 0755) != 0) return system_error("vgpu: cannot set the mode of %s", path);
+  if (chmod(path, 0755) != 0) return system_error("cannot set the mode of %s", path);
   mount_own_filesystem(config);
   return {};
 }
@@ -62,7 +62,7 @@ Error clean_region_dir(const node::Config &config) {
   node::AdmissionLock lock;
   if (Error error = node::AdmissionLock::acquire(config.region_dir, &lock)) return error;
   const node::ScopedDirectory directory(opendir(config.region_dir.c_str()));
-  if (!directory) return system_error("vgpu: cannot read %s", config.region_dir.c_str());
+  if (!directory) return system_error("cannot read %s", config.region_dir.c_str());
   while (const dirent *entry = readdir(directory.get())) {
     if (node::is_leftover(entry->d_name)) node::remove_leftover(dirfd(directory.get()), entry->d_name);
   }

@@ -21,7 +21,7 @@ int init(Arguments arguments) {
     log_error("%s", error.text);
     return 0;
   }
-  log_info("vgpu: " PACKAGE_VERSION ": regions in %s, library %s", config.region_dir.c_str(), config.library.c_str());
+  log_info(PACKAGE_VERSION ": regions in %s, library %s", config.region_dir.c_str(), config.library.c_str());
   refresh_node_in_background(config);
   return 0;
 }

@@ -84,7 +84,7 @@ void prepare(spank_t handle) {
   if (self.outcome.standing == Standing::broken) return;  // the configuration
   if (spank_get_item(handle, S_JOB_ID, &self.job.id) != ESPANK_SUCCESS ||
       spank_get_item(handle, S_JOB_UID, &self.job.uid) != ESPANK_SUCCESS) {
-    return keep_failure("vgpu: Slurm does not say which job this is; look at slurmd's log");
+    return keep_failure("Slurm does not say which job this is; look at slurmd's log");
   }
   spank_get_item(handle, S_JOB_LOCAL_TASK_COUNT, &self.tasks);
   self.outcome = prepare_in_step(self.config, self.job, demand_of(handle));
@@ -133,7 +133,7 @@ int tell_mps(spank_t handle) {
   if (percent == 100 || region.job().launch_hooks != 0) return 0;
   return spank_setenv(handle, kMpsShare, std::to_string(percent).c_str(), 1) == ESPANK_SUCCESS
              ? 0
-             : refuse(handle, "vgpu: the environment of the task cannot be set");
+             : refuse(handle, "the environment of the task cannot be set");
 }
 
 int add_library(spank_t handle) {
@@ -142,7 +142,7 @@ int add_library(spank_t handle) {
   const std::string region = self.config.job_directory(self.job.id);
   if (spank_setenv(handle, "LD_PRELOAD", preload.c_str(), 1) != ESPANK_SUCCESS ||
       spank_setenv(handle, "VGPU_REGION", region.c_str(), 1) != ESPANK_SUCCESS) {
-    return refuse(handle, "vgpu: the environment of the task cannot be set");
+    return refuse(handle, "the environment of the task cannot be set");
   }
   if (tell_mps(handle) != 0) return -1;
   if (self.config.preload == node::PreloadBy::ldso) {
@@ -173,7 +173,7 @@ void init(spank_t handle, Arguments arguments) {
   Step &self = step();
   if (Error error = node::Config::parse(arguments.count, arguments.words, &self.config)) keep_failure(error.text);
   set_log_level(self.config.log);
-  if (!register_options(handle, on_value)) keep_failure("vgpu: Slurm does not take the options of this plugin");
+  if (!register_options(handle, on_value)) keep_failure("Slurm does not take the options of this plugin");
 }
 
 void init_post_opt(spank_t handle) {
@@ -192,7 +192,7 @@ int task_init_privileged(spank_t handle) {
       if (!self.config.fail_open) return refuse(handle, self.outcome.sentence.c_str());
       if (is_first_task(handle)) {
         tell_user("%s", self.outcome.sentence.c_str());
-        tell_user("vgpu: this site fails open: the step runs WITHOUT its GPU limits");
+        tell_user("this site fails open: the step runs WITHOUT its GPU limits");
       }
       return remove_library(handle);
     default:

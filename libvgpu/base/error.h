@@ -30,7 +30,7 @@ struct [[nodiscard]] Error {
   explicit operator bool() const { return fault != Fault::none; }
 };
 
-// "vgpu: <what>: <why>; <remedy>". The text is cut, never overrun.
+// "<what>: <why>; <remedy>". The text is cut, never overrun. Whoever prints it puts "vgpu: " before it.
 __attribute__((format(printf, 2, 3))) Error make_error(Fault fault, const char *format, ...);
 
 // Adds ": <strerror>" for the current errno.

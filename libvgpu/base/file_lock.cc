@@ -35,9 +35,9 @@ FileLock::~FileLock() {
 Error FileLock::acquire(int fd, std::int64_t byte, unsigned timeout_ms, FileLock *lock) {
   const std::int64_t deadline = now_ns() + timeout_ms * kNsPerMs;
   while (!set_lock(fd, byte, F_WRLCK)) {
-    if (errno != EAGAIN && errno != EACCES && errno != EINTR) return system_error("vgpu: cannot lock");
+    if (errno != EAGAIN && errno != EACCES && errno != EINTR) return system_error("cannot lock");
     if (now_ns() >= deadline) {
-      return make_error(Fault::timeout, "vgpu: another process has held the lock for %u ms; try again", timeout_ms);
+      return make_error(Fault::timeout, "another process has held the lock for %u ms; try again", timeout_ms);
     }
     const timespec pause = {0, kNsPerMs};
     nanosleep(&pause, nullptr);

@@ -80,8 +80,7 @@ bool on_mapping(const ScopedFd &usage, unsigned ndev, Work work, unsigned *count
 
 Error check_change(const char *directory, const RegionFiles &files, const LimitChange &change) {
   if (change.dev != kAllDevices && change.dev >= files.header.ndev) {
-    return make_error(Fault::invalid, "vgpu: %s has %u GPUs, there is no GPU %u", directory, files.header.ndev,
-                      change.dev);
+    return make_error(Fault::invalid, "%s has %u GPUs, there is no GPU %u", directory, files.header.ndev, change.dev);
   }
   if (change.memory_limit != LimitChange::kKeepMemory) {
     if (Error error = check_memory_limit(change.memory_limit)) return error;
@@ -90,7 +89,7 @@ Error check_change(const char *directory, const RegionFiles &files, const LimitC
   if (Error error = check_sm_percent(change.sm_percent)) return error;
   if (files.job.launch_hooks == 0) {
     return make_error(Fault::invalid,
-                      "vgpu: job %llu started without an SM limit, so its launches are not hooked; start it with "
+                      "job %llu started without an SM limit, so its launches are not hooked; start it with "
                       "--gpu-sm, or set sm=live in plugstack.conf for all jobs",
                       static_cast<unsigned long long>(files.job.job_id));
   }
@@ -121,12 +120,12 @@ Error change_limits(const char *directory, Trust trust, const LimitChange &chang
   if (Error error = open_limits(directory, trust, O_RDWR, &files)) return error;
   if (Error error = check_change(directory, files, change)) return error;
   const ScopedMapping mapping(files.limits.get(), limits_size(files.header.ndev), PROT_READ | PROT_WRITE);
-  if (!mapping) return system_error("vgpu: cannot map %s/limits", directory);
+  if (!mapping) return system_error("cannot map %s/limits", directory);
   auto &limits = *static_cast<LimitsFile *>(mapping.get());
 
   // A file of its own that only root can open: a user's read lock on `limits` would keep root out.
   const ScopedFd lock_file(openat(files.directory.get(), kLockName, O_RDWR | O_NOFOLLOW | O_CLOEXEC));
-  if (!lock_file) return system_error("vgpu: cannot open %s/lock", directory);
+  if (!lock_file) return system_error("cannot open %s/lock", directory);
   FileLock lock;
   if (Error error = FileLock::acquire(lock_file.get(), 0, kLockTimeoutMs, &lock)) return error;
 
@@ -157,7 +156,7 @@ Error change_limits(const char *directory, Trust trust, const LimitChange &chang
   };
   if (files.usage && on_mapping(files.usage, files.header.ndev, work, nullptr)) return {};
   return make_error(Fault::corrupt,
-                    "vgpu: the new limit is set, but %s/usage is damaged or changing under us; an allocation that was "
+                    "the new limit is set, but %s/usage is damaged or changing under us; an allocation that was "
                     "under way may still have used the old limit",
                     directory);
 }
@@ -170,7 +169,7 @@ Error sweep_region(const char *directory, Trust trust, unsigned *reclaimed) {
     return sweep(usage, prober, kAllDevices);
   };
   if (on_mapping(files.usage, files.header.ndev, work, reclaimed)) return {};
-  return make_error(Fault::corrupt, "vgpu: %s/usage is damaged or changing under us; nothing was swept", directory);
+  return make_error(Fault::corrupt, "%s/usage is damaged or changing under us; nothing was swept", directory);
 }
 
 }  // namespace vgpu::region

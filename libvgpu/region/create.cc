@@ -23,7 +23,7 @@ struct TemporaryName {
 
   Error draw(const char *prefix) {
     std::uint64_t random = 0;
-    if (getrandom(&random, sizeof random, 0) != sizeof random) return system_error("vgpu: no random numbers");
+    if (getrandom(&random, sizeof random, 0) != sizeof random) return system_error("no random numbers");
     std::snprintf(text, sizeof text, "%s%016llx", prefix, static_cast<unsigned long long>(random));
     return {};
   }
@@ -32,17 +32,17 @@ struct TemporaryName {
 Error check_name(const char *name) {
   const std::size_t length = std::strlen(name);
   if (length == 0 || length > 200 || name[0] == '.' || std::strchr(name, '/') != nullptr) {
-    return make_error(Fault::invalid, "vgpu: '%s' cannot name a region; use the job id", name);
+    return make_error(Fault::invalid, "'%s' cannot name a region; use the job id", name);
   }
   return {};
 }
 
 Error check_spec(const RegionSpec &spec) {
   if (spec.ndev == 0 || spec.ndev > kMaxDevices) {
-    return make_error(Fault::invalid, "vgpu: a region has 1 to %u devices, not %u", kMaxDevices, spec.ndev);
+    return make_error(Fault::invalid, "a region has 1 to %u devices, not %u", kMaxDevices, spec.ndev);
   }
   if (geteuid() != 0 && spec.uid != geteuid()) {
-    return make_error(Fault::invalid, "vgpu: only root can make a region for another user (uid %u)", spec.uid);
+    return make_error(Fault::invalid, "only root can make a region for another user (uid %u)", spec.uid);
   }
   for (unsigned dev = 0; dev < spec.ndev; ++dev) {
     if (Error error = check_memory_limit(spec.devices[dev].memory_limit)) return error;
@@ -53,17 +53,17 @@ Error check_spec(const RegionSpec &spec) {
 
 Error open_parent(const char *parent, ScopedFd *fd) {
   *fd = ScopedFd(open(parent, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!*fd) return system_error("vgpu: cannot open the region directory %s", parent);
+  if (!*fd) return system_error("cannot open the region directory %s", parent);
   struct statx status;
   if (statx(fd->get(), "", AT_EMPTY_PATH, STATX_BASIC_STATS, &status) != 0) {
-    return system_error("vgpu: cannot stat the region directory %s", parent);
+    return system_error("cannot stat the region directory %s", parent);
   }
   if (status.stx_uid != 0 && status.stx_uid != geteuid()) {
-    return make_error(Fault::wrong_owner, "vgpu: the region directory %s belongs to uid %u; chown it to root", parent,
+    return make_error(Fault::wrong_owner, "the region directory %s belongs to uid %u; chown it to root", parent,
                       status.stx_uid);
   }
   if ((status.stx_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    return make_error(Fault::writable, "vgpu: the region directory %s may be written by others (mode %03o); chmod 0755",
+    return make_error(Fault::writable, "the region directory %s may be written by others (mode %03o); chmod 0755",
                       parent, status.stx_mode & 0777u);
   }
   return {};
@@ -72,17 +72,17 @@ Error open_parent(const char *parent, ScopedFd *fd) {
 // A file of `size` bytes, all of them really there: on a full tmpfs creation fails, not a rank by SIGBUS later.
 Error make_file(int directory_fd, const char *name, std::size_t size, mode_t mode, ScopedFd *fd) {
   *fd = ScopedFd(openat(directory_fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!*fd) return system_error("vgpu: cannot create %s", name);
+  if (!*fd) return system_error("cannot create %s", name);
   int reason = 0;
   do {
     reason = posix_fallocate(fd->get(), 0, static_cast<off_t>(size));
   } while (reason == EINTR);
   if (reason != 0) {
     errno = reason;
-    return system_error("vgpu: cannot get %zu bytes for %s", size, name);
+    return system_error("cannot get %zu bytes for %s", size, name);
   }
   // fchmod, because the umask is the caller's business.
-  if (fchmod(fd->get(), mode) != 0) return system_error("vgpu: cannot set the mode of %s", name);
+  if (fchmod(fd->get(), mode) != 0) return system_error("cannot set the mode of %s", name);
   return {};
 }
 
@@ -103,7 +103,7 @@ Error write_limits(int directory_fd, const RegionSpec &spec, const std::uint8_t 
   ScopedFd fd;
   if (Error error = make_file(directory_fd, kLimitsName, size, 0644, &fd)) return error;
   const ScopedMapping mapping(fd.get(), size, PROT_READ | PROT_WRITE);
-  if (!mapping) return system_error("vgpu: cannot map limits");
+  if (!mapping) return system_error("cannot map limits");
   auto &limits = *static_cast<LimitsFile *>(mapping.get());
   limits.header = make_header(kLimitsMagic, spec.ndev, size, id);
   limits.job = {spec.job_id, UserMap().outside(spec.uid), spec.launch_hooks ? 1u : 0u};
@@ -123,10 +123,10 @@ Error write_usage(int directory_fd, const RegionSpec &spec, const std::uint8_t (
   FileHeader header = make_header(kUsageMagic, spec.ndev, size, id);
   header.checksum = usage_checksum(header);
   if (pwrite(fd.get(), &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header)) {
-    return system_error("vgpu: cannot write usage");
+    return system_error("cannot write usage");
   }
   if (geteuid() == 0 && fchown(fd.get(), spec.uid, static_cast<gid_t>(-1)) != 0) {
-    return system_error("vgpu: cannot give usage to uid %u", spec.uid);
+    return system_error("cannot give usage to uid %u", spec.uid);
   }
   return {};
 }
@@ -151,15 +151,15 @@ bool remove_directory(int parent_fd, const char *name) {
 
 Error fill_directory(int parent_fd, const char *name, const RegionSpec &spec) {
   const ScopedFd directory(openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!directory) return system_error("vgpu: cannot open the new region");
+  if (!directory) return system_error("cannot open the new region");
   std::uint8_t id[16];
-  if (getrandom(id, sizeof id, 0) != sizeof id) return system_error("vgpu: no random numbers");
+  if (getrandom(id, sizeof id, 0) != sizeof id) return system_error("no random numbers");
   if (Error error = write_limits(directory.get(), spec, id)) return error;
   if (Error error = write_usage(directory.get(), spec, id)) return error;
   ScopedFd lock;  // see change_limits()
   if (Error error = make_file(directory.get(), kLockName, 1, 0600, &lock)) return error;
   const mode_t mode = geteuid() == 0 ? 0755 : 0700;
-  if (fchmod(directory.get(), mode) != 0) return system_error("vgpu: cannot open the new region to its job");
+  if (fchmod(directory.get(), mode) != 0) return system_error("cannot open the new region to its job");
   return {};
 }
 
@@ -175,12 +175,12 @@ Error Region::create(const char *parent, const char *name, const RegionSpec &spe
   if (Error error = temporary.draw(kNewPrefix)) return error;
   // The umask is the caller's business: it must not lock us out of our own directory.
   if (mkdirat(parent_fd.get(), temporary.text, 0700) != 0 || fchmodat(parent_fd.get(), temporary.text, 0700, 0) != 0) {
-    return system_error("vgpu: cannot create a region in %s", parent);
+    return system_error("cannot create a region in %s", parent);
   }
   Error error = fill_directory(parent_fd.get(), temporary.text, spec);
   if (!error && renameat2(parent_fd.get(), temporary.text, parent_fd.get(), name, RENAME_NOREPLACE) != 0) {
-    error = errno == EEXIST ? make_error(Fault::exists, "vgpu: region %s/%s exists already", parent, name)
-                            : system_error("vgpu: cannot put region %s/%s in place", parent, name);
+    error = errno == EEXIST ? make_error(Fault::exists, "region %s/%s exists already", parent, name)
+                            : system_error("cannot put region %s/%s in place", parent, name);
   }
   if (error) remove_directory(parent_fd.get(), temporary.text);
   return error;
@@ -195,10 +195,10 @@ Error Region::remove(const char *parent, const char *name) {
   if (Error error = temporary.draw(kOldPrefix)) return error;
   if (renameat2(parent_fd.get(), name, parent_fd.get(), temporary.text, RENAME_NOREPLACE) != 0) {
     if (errno == ENOENT) return {};
-    return system_error("vgpu: cannot remove region %s/%s", parent, name);
+    return system_error("cannot remove region %s/%s", parent, name);
   }
   if (!remove_directory(parent_fd.get(), temporary.text)) {
-    return system_error("vgpu: cannot delete all of the removed region %s/%s", parent, temporary.text);
+    return system_error("cannot delete all of the removed region %s/%s", parent, temporary.text);
   }
   return {};
 }

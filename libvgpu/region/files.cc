@@ -43,49 +43,49 @@ Error open_checked(int directory_fd, const Checked &what, int access, ScopedFd *
   *fd = ScopedFd(openat(directory_fd, what.name, access | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
   if (!*fd) {
     if (errno == ELOOP) {
-      return make_error(Fault::symlink, "vgpu: %s/%s is a symbolic link; remove the region and create it anew",
+      return make_error(Fault::symlink, "%s/%s is a symbolic link; remove the region and create it anew",
                         what.directory, what.name);
     }
     const Fault fault = errno == ENOENT ? Fault::not_found : Fault::system;
-    Error error = system_error("vgpu: cannot open %s/%s", what.directory, what.name);
+    Error error = system_error("cannot open %s/%s", what.directory, what.name);
     error.fault = fault;
     return error;
   }
   if (statx(fd->get(), "", AT_EMPTY_PATH, STATX_BASIC_STATS, status) != 0) {
-    return system_error("vgpu: cannot stat %s/%s", what.directory, what.name);
+    return system_error("cannot stat %s/%s", what.directory, what.name);
   }
   if (!S_ISREG(status->stx_mode)) {
-    return make_error(Fault::foreign, "vgpu: %s/%s is not a regular file", what.directory, what.name);
+    return make_error(Fault::foreign, "%s/%s is not a regular file", what.directory, what.name);
   }
   if ((status->stx_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    return make_error(Fault::writable, "vgpu: %s/%s may be written by others than its owner (mode %03o)",
-                      what.directory, what.name, status->stx_mode & 0777u);
+    return make_error(Fault::writable, "%s/%s may be written by others than its owner (mode %03o)", what.directory,
+                      what.name, status->stx_mode & 0777u);
   }
   return {};
 }
 
 Error check_header(const Checked &what, const char *magic, const struct statx &status, int fd, FileHeader *header) {
   const ssize_t length = pread(fd, header, sizeof *header, 0);
-  if (length < 0) return system_error("vgpu: cannot read %s/%s", what.directory, what.name);
+  if (length < 0) return system_error("cannot read %s/%s", what.directory, what.name);
   if (length != static_cast<ssize_t>(sizeof *header)) {
-    return make_error(Fault::truncated, "vgpu: %s/%s is cut off within its header (%zd bytes)", what.directory,
-                      what.name, length);
+    return make_error(Fault::truncated, "%s/%s is cut off within its header (%zd bytes)", what.directory, what.name,
+                      length);
   }
   if (std::memcmp(header->magic, magic, sizeof header->magic) != 0) {
-    return make_error(Fault::foreign, "vgpu: %s/%s is not a slurm-vgpu file of this kind", what.directory, what.name);
+    return make_error(Fault::foreign, "%s/%s is not a slurm-vgpu file of this kind", what.directory, what.name);
   }
   if (header->layout != kLayoutVersion) {
     const bool newer = header->layout > kLayoutVersion;
-    return make_error(newer ? Fault::newer : Fault::older, "vgpu: %s/%s has layout version %u, this is version %u; %s",
+    return make_error(newer ? Fault::newer : Fault::older, "%s/%s has layout version %u, this is version %u; %s",
                       what.directory, what.name, header->layout, kLayoutVersion,
                       newer ? "update libvgpu on this node" : "end the job that was started before the update");
   }
   if (header->ndev == 0 || header->ndev > kMaxDevices || header->slots != kSlots) {
-    return make_error(Fault::corrupt, "vgpu: %s/%s claims %u devices and %u slots; its header is corrupted",
-                      what.directory, what.name, header->ndev, header->slots);
+    return make_error(Fault::corrupt, "%s/%s claims %u devices and %u slots; its header is corrupted", what.directory,
+                      what.name, header->ndev, header->slots);
   }
   if (status.stx_size != header->file_size) {
-    return make_error(Fault::truncated, "vgpu: %s/%s has %llu bytes instead of %llu", what.directory, what.name,
+    return make_error(Fault::truncated, "%s/%s has %llu bytes instead of %llu", what.directory, what.name,
                       static_cast<unsigned long long>(status.stx_size),
                       static_cast<unsigned long long>(header->file_size));
   }
@@ -93,31 +93,31 @@ Error check_header(const Checked &what, const char *magic, const struct statx &s
 }
 
 Error corrupt_error(const Checked &what, const char *why) {
-  return make_error(Fault::corrupt, "vgpu: %s/%s is corrupted: %s", what.directory, what.name, why);
+  return make_error(Fault::corrupt, "%s/%s is corrupted: %s", what.directory, what.name, why);
 }
 
 Error open_directory(const char *directory, Trust trust, RegionFiles *files) {
   if (directory[0] != '/' || std::strlen(directory) > kMaxPath) {
-    return make_error(Fault::invalid, "vgpu: a region's path is absolute and at most %zu bytes long: %s", kMaxPath,
+    return make_error(Fault::invalid, "a region's path is absolute and at most %zu bytes long: %s", kMaxPath,
                       directory);
   }
   files->directory = ScopedFd(open(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!files->directory) {
-    if (errno == ENOENT) return make_error(Fault::not_found, "vgpu: there is no region %s", directory);
+    if (errno == ENOENT) return make_error(Fault::not_found, "there is no region %s", directory);
     if (errno == ELOOP || errno == ENOTDIR) {
-      return make_error(Fault::symlink, "vgpu: %s is not a directory of its own (a link or a file)", directory);
+      return make_error(Fault::symlink, "%s is not a directory of its own (a link or a file)", directory);
     }
-    return system_error("vgpu: cannot open region %s", directory);
+    return system_error("cannot open region %s", directory);
   }
   struct statx status;
   if (statx(files->directory.get(), "", AT_EMPTY_PATH, STATX_BASIC_STATS, &status) != 0) {
-    return system_error("vgpu: cannot stat region %s", directory);
+    return system_error("cannot stat region %s", directory);
   }
   if (!is_trusted(status.stx_uid, trust, files->users)) {
-    return make_error(Fault::wrong_owner, "vgpu: region %s belongs to uid %u, not to root", directory, status.stx_uid);
+    return make_error(Fault::wrong_owner, "region %s belongs to uid %u, not to root", directory, status.stx_uid);
   }
   if ((status.stx_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    return make_error(Fault::writable, "vgpu: region %s may be written by others than its owner (mode %03o)", directory,
+    return make_error(Fault::writable, "region %s may be written by others than its owner (mode %03o)", directory,
                       status.stx_mode & 0777u);
   }
   return {};
@@ -137,13 +137,13 @@ std::uint64_t usage_checksum(const FileHeader &header) { return header_checksum(
 
 Error check_memory_limit(std::uint64_t bytes) {
   if (bytes >= kUnitBytes && bytes / kUnitBytes <= kMaxUnits) return {};
-  return make_error(Fault::invalid, "vgpu: a memory limit of %llu bytes is out of range",
+  return make_error(Fault::invalid, "a memory limit of %llu bytes is out of range",
                     static_cast<unsigned long long>(bytes));
 }
 
 Error check_sm_percent(std::uint32_t percent) {
   if (percent >= 1 && percent <= 100) return {};
-  return make_error(Fault::invalid, "vgpu: an SM limit of %u percent is not within 1 to 100", percent);
+  return make_error(Fault::invalid, "an SM limit of %u percent is not within 1 to 100", percent);
 }
 
 Error open_limits(const char *directory, Trust trust, int access, RegionFiles *files) {
@@ -152,13 +152,13 @@ Error open_limits(const char *directory, Trust trust, int access, RegionFiles *f
   struct statx status;
   if (Error error = open_checked(files->directory.get(), what, access, &files->limits, &status)) return error;
   if (!is_trusted(status.stx_uid, trust, files->users)) {
-    return make_error(Fault::wrong_owner, "vgpu: %s/limits belongs to uid %u, not to root", directory, status.stx_uid);
+    return make_error(Fault::wrong_owner, "%s/limits belongs to uid %u, not to root", directory, status.stx_uid);
   }
   FileHeader &header = files->header;
   if (Error error = check_header(what, kLimitsMagic, status, files->limits.get(), &header)) return error;
   if (header.file_size != limits_size(header.ndev)) return corrupt_error(what, "its size does not fit its devices");
   const ScopedMapping mapping(files->limits.get(), header.file_size, PROT_READ);
-  if (!mapping) return system_error("vgpu: cannot map %s/limits", directory);
+  if (!mapping) return system_error("cannot map %s/limits", directory);
   const auto &limits = *static_cast<const LimitsFile *>(mapping.get());
   if (header.checksum != limits_checksum(header, limits.job, limits.devices)) {
     return corrupt_error(what, "its checksum is wrong");
@@ -172,7 +172,7 @@ Error open_usage(const char *directory, int access, RegionFiles *files) {
   struct statx status;
   if (Error error = open_checked(files->directory.get(), what, access, &files->usage, &status)) return error;
   if (files->users.outside(status.stx_uid) != files->job.uid) {
-    return make_error(Fault::wrong_owner, "vgpu: %s/usage belongs to uid %u, but the job is uid %u's", directory,
+    return make_error(Fault::wrong_owner, "%s/usage belongs to uid %u, but the job is uid %u's", directory,
                       status.stx_uid, files->job.uid);
   }
   FileHeader header;

@@ -79,11 +79,11 @@ void Rank::update_info(Process &process, Update update) {
 }
 
 Error Rank::attach(const Region &region, Rank *rank) {
-  if (rank->process_ != nullptr) return make_error(Fault::invalid, "vgpu: this rank is attached already");
+  if (rank->process_ != nullptr) return make_error(Fault::invalid, "this rank is attached already");
   void *page = mmap(nullptr, sizeof(Process), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (page == MAP_FAILED) return system_error("vgpu: no memory for the process state");
+  if (page == MAP_FAILED) return system_error("no memory for the process state");
   if (madvise(page, sizeof(Process), MADV_WIPEONFORK) != 0) {
-    const Error error = system_error("vgpu: this kernel cannot wipe memory on fork; Linux 4.14 or newer is needed");
+    const Error error = system_error("this kernel cannot wipe memory on fork; Linux 4.14 or newer is needed");
     munmap(page, sizeof(Process));
     return error;
   }
@@ -278,18 +278,18 @@ unsigned Rank::slot() const {
 }
 
 Error Rank::trouble() const {
-  if (process_ == nullptr) return make_error(Fault::invalid, "vgpu: this process never attached to a region");
+  if (process_ == nullptr) return make_error(Fault::invalid, "this process never attached to a region");
   MutexGuard guard(process_->mutex);
   if (process_->trouble == Fault::no_slot) {
     return make_error(Fault::no_slot,
-                      "vgpu: job %llu has %u processes with GPU contexts already; end some of them on this node",
+                      "job %llu has %u processes with GPU contexts already; end some of them on this node",
                       static_cast<unsigned long long>(region_->job().job_id), kSlots - 1);
   }
   if (process_->trouble == Fault::system) {
-    return make_error(Fault::system, "vgpu: no file descriptor to spare; raise the limit (ulimit -n)");
+    return make_error(Fault::system, "no file descriptor to spare; raise the limit (ulimit -n)");
   }
   if (process_->trouble == Fault::corrupt) {
-    return make_error(Fault::corrupt, "vgpu: the region of job %llu was tampered with; start the process again",
+    return make_error(Fault::corrupt, "the region of job %llu was tampered with; start the process again",
                       static_cast<unsigned long long>(region_->job().job_id));
   }
   return {};

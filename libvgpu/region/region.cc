@@ -14,9 +14,9 @@ Error Region::attach(const char *directory, Trust trust, Region *region) {
   if (Error error = open_region(directory, trust, O_RDWR, &files)) return error;
   const unsigned ndev = files.header.ndev;
   ScopedMapping limits(files.limits.get(), limits_size(ndev), PROT_READ);
-  if (!limits) return system_error("vgpu: cannot map %s/limits", directory);
+  if (!limits) return system_error("cannot map %s/limits", directory);
   ScopedMapping usage(files.usage.get(), usage_size(ndev), PROT_READ | PROT_WRITE);
-  if (!usage) return system_error("vgpu: cannot map %s/usage", directory);
+  if (!usage) return system_error("cannot map %s/usage", directory);
 
   region->usage_ = Usage(usage.get(), ndev);
   region->limits_mapping_ = std::move(limits);

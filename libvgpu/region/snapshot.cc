@@ -60,10 +60,10 @@ Error Snapshot::read(const char *directory, Trust trust, Detail detail, Snapshot
   const unsigned ndev = files.header.ndev;
   // `limits` is root's: nobody can truncate it under our mapping.
   const ScopedMapping mapping(files.limits.get(), limits_size(ndev), PROT_READ);
-  if (!mapping) return system_error("vgpu: cannot map %s/limits", directory);
+  if (!mapping) return system_error("cannot map %s/limits", directory);
   UsageReader reader(files.usage.get(), ndev);
   if (!reader.read()) {
-    return make_error(Fault::truncated, "vgpu: %s/usage was truncated while it was read", directory);
+    return make_error(Fault::truncated, "%s/usage was truncated while it was read", directory);
   }
   snapshot->taken_ns_ = monotonic_ns();
   const auto &limits = *static_cast<const LimitsFile *>(mapping.get());
@@ -88,7 +88,7 @@ Error Snapshot::decode(const UsageReader &reader, const RegionFiles &files, cons
   units_ = allocate<std::uint64_t>(std::size_t{ranks} * ndev * kKinds);
   if (devices_ == nullptr || ranks_ == nullptr || units_ == nullptr) {
     clear();
-    return system_error("vgpu: no memory for a snapshot");
+    return system_error("no memory for a snapshot");
   }
   job_ = files.job;
   created_ = files.header.created;

@@ -60,7 +60,7 @@ void say(LogLevel wanted, const char *text) {
     return;
   }
   char line[1024];
-  const int length = std::snprintf(line, sizeof line - 1, "%s", text);
+  const int length = std::snprintf(line, sizeof line - 1, "vgpu: %s", text);
   if (length < 0) return;
   std::size_t size = std::min<std::size_t>(static_cast<std::size_t>(length), sizeof line - 2);
   line[size++] = '\n';

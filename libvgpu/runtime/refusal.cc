@@ -105,10 +105,10 @@ void add_holders(unsigned dev, Line *line) {
 
 void add_job(unsigned dev, Line *line) {
   if (job_region().job().job_id != 0) {
-    line->add("vgpu: job %llu, GPU %u (%s)", static_cast<unsigned long long>(job_region().job().job_id), dev,
+    line->add("job %llu, GPU %u (%s)", static_cast<unsigned long long>(job_region().job().job_id), dev,
               job_region().device(dev).identity.uuid);
   } else {
-    line->add("vgpu: GPU %u (%s)", dev, job_region().device(dev).identity.uuid);
+    line->add("GPU %u (%s)", dev, job_region().device(dev).identity.uuid);
   }
 }
 
@@ -140,7 +140,7 @@ void refuse(unsigned dev, std::uint64_t asked, region::Grant grant) {
 void say_not_in_job() {
   if (!first_time(&Said::not_in_job)) return;
   say(LogLevel::error,
-      "vgpu: this GPU is not one of the job's, and nothing can be allocated on it; ask for more GPUs with --gres or "
+      "this GPU is not one of the job's, and nothing can be allocated on it; ask for more GPUs with --gres or "
       "set "
       "CUDA_VISIBLE_DEVICES to the job's");
 }

@@ -39,7 +39,7 @@ Mode attach() {
   if (const Error error = region::Rank::attach(state->region, &state->rank); error.fault == Fault::system) {
     return without_region(error);
   }
-  sayf(LogLevel::info, "vgpu: process %d has slot %u of job %llu in %s", getpid(), state->rank.slot(),
+  sayf(LogLevel::info, "process %d has slot %u of job %llu in %s", getpid(), state->rank.slot(),
        static_cast<unsigned long long>(state->region.job().job_id), region_directory());
   runtime_state.store(state, std::memory_order_relaxed);  // published by the mode
   return Mode::active;

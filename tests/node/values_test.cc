@@ -138,7 +138,7 @@ void expect_sentence(const Error &error, const Bad &row, const char *option, con
   ASSERT_TRUE(error) << "accepted: '" << row.text << "'";
   EXPECT_EQ(error.fault, Fault::invalid);
   const std::string text = error.text;
-  EXPECT_EQ(text.rfind(std::string("vgpu: ") + option + "=", 0), 0u) << text;
+  EXPECT_EQ(text.rfind(std::string(option) + "=", 0), 0u) << text;
   EXPECT_NE(text.find(row.why), std::string::npos) << "'" << row.text << "' gave: " << text;
   EXPECT_NE(text.find(example), std::string::npos) << text;
   for (const char c : text) EXPECT_TRUE(c >= ' ' && c <= '~') << "not for a terminal: " << text;
@@ -166,7 +166,7 @@ TEST(Memory, NamesWhatWasGiven) {
   const Error error = parse_memory_list("default_mem", "8Q", &limits);
   EXPECT_STREQ(
       error.text,
-      "vgpu: default_mem=8Q: 'Q' is not a unit; give a size like 8G, 1.5G or 512M, or a share of the GPU like 50%");
+      "default_mem=8Q: 'Q' is not a unit; give a size like 8G, 1.5G or 512M, or a share of the GPU like 50%");
 }
 
 TEST(Memory, ALongValueDoesNotPushTheRemedyOut) {

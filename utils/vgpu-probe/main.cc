@@ -124,16 +124,16 @@ Error hang_error(pid_t child, const Options &options) {
   kill(child, SIGKILL);
   int status = 0;
   const bool died = wait_until(child, node::Deadline(kGrace_ms), &status);
-  return make_error(Fault::timeout, "vgpu: NVML did not answer within %u ms%s; see what nvidia-smi says on this node",
+  return make_error(Fault::timeout, "NVML did not answer within %u ms%s; see what nvidia-smi says on this node",
                     options.deadline_ms, died ? "" : " and hangs in the kernel");
 }
 
 Error end_error(int status) {
   if (WIFSIGNALED(status)) {
-    return make_error(Fault::system, "vgpu: NVML crashed (%s); see what nvidia-smi says on this node",
+    return make_error(Fault::system, "NVML crashed (%s); see what nvidia-smi says on this node",
                       strsignal(WTERMSIG(status)));
   }
-  return make_error(Fault::system, "vgpu: NVML ended the probe (status %d); see what nvidia-smi says on this node",
+  return make_error(Fault::system, "NVML ended the probe (status %d); see what nvidia-smi says on this node",
                     WEXITSTATUS(status));
 }
 
@@ -145,13 +145,13 @@ Error watch(const Options &options, std::string *answer) {
   sigprocmask(SIG_BLOCK, &chld, nullptr);
 
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return system_error("vgpu: no pipe for the probe");
+  if (pipe2(ends, O_CLOEXEC) != 0) return system_error("no pipe for the probe");
   ScopedFd from_child(ends[0]);
   const pid_t self = getpid();
   const pid_t child = fork();
   if (child < 0) {
     close(ends[1]);
-    return system_error("vgpu: no process for the probe");
+    return system_error("no process for the probe");
   }
   if (child == 0) probe(options, self, ends[1]);
   close(ends[1]);

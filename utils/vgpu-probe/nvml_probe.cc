@@ -25,8 +25,7 @@ void find(void *library, const char *name, Function *function) {
 Error load(const std::string &library, nvml::Calls *calls) {
   void *handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
-    return make_error(Fault::not_found, "vgpu: NVML cannot be loaded: %s; install the NVIDIA driver on this node",
-                      dlerror());
+    return make_error(Fault::not_found, "NVML cannot be loaded: %s; install the NVIDIA driver on this node", dlerror());
   }
   find(handle, "nvmlInit_v2", &calls->init);
   find(handle, "nvmlErrorString", &calls->error_string);
@@ -39,7 +38,7 @@ Error load(const std::string &library, nvml::Calls *calls) {
   if (calls->init == nullptr || calls->error_string == nullptr || calls->device_count == nullptr ||
       calls->device_by_index == nullptr || calls->uuid == nullptr || calls->minor_number == nullptr ||
       calls->pci_info == nullptr || calls->memory_info == nullptr) {
-    return make_error(Fault::foreign, "vgpu: %s is no NVML library, or one from before driver R390; update the driver",
+    return make_error(Fault::foreign, "%s is no NVML library, or one from before driver R390; update the driver",
                       library.c_str());
   }
   find(handle, "nvmlDeviceGetMigMode", &calls->mig_mode);
@@ -144,7 +143,7 @@ class Reader {
 Error start_nvml(const std::string &library, nvml::Calls *calls) {
   if (Error error = load(library, calls)) return error;
   if (const nvml::Result result = calls->init(); result != nvml::kSuccess) {
-    return make_error(Fault::system, "vgpu: NVML does not start: %s; see what nvidia-smi says on this node",
+    return make_error(Fault::system, "NVML does not start: %s; see what nvidia-smi says on this node",
                       calls->error_string(result));
   }
   return {};
@@ -153,7 +152,7 @@ Error start_nvml(const std::string &library, nvml::Calls *calls) {
 Error read_devices(const nvml::Calls &calls, node::Node *node) {
   unsigned count = 0;
   if (const nvml::Result result = calls.device_count(&count); result != nvml::kSuccess) {
-    return make_error(Fault::system, "vgpu: NVML does not count the GPUs: %s; see what nvidia-smi says on this node",
+    return make_error(Fault::system, "NVML does not count the GPUs: %s; see what nvidia-smi says on this node",
                       calls.error_string(result));
   }
   for (unsigned index = 0; index < count; ++index) {
@@ -167,7 +166,7 @@ Error read_devices(const nvml::Calls &calls, node::Node *node) {
     }
   }
   if (node->devices.size() > region::kMaxDevices) {
-    return make_error(Fault::invalid, "vgpu: this node has %zu GPUs and MIG instances, but a region has room for %u",
+    return make_error(Fault::invalid, "this node has %zu GPUs and MIG instances, but a region has room for %u",
                       node->devices.size(), region::kMaxDevices);
   }
   return {};
@@ -240,7 +239,7 @@ Error probe_processes(const std::string &library, std::vector<node::GpuProcess> 
   nvml::Calls calls = {};
   if (Error error = start_nvml(library, &calls)) return error;
   if (calls.compute_processes == nullptr || calls.device_by_uuid == nullptr) {
-    return make_error(Fault::foreign, "vgpu: %s cannot list processes; update the driver", library.c_str());
+    return make_error(Fault::foreign, "%s cannot list processes; update the driver", library.c_str());
   }
   node::Node node;
   if (Error error = read_devices(calls, &node)) return error;

@@ -14,7 +14,7 @@ Error look_up(node::Node *node) {
   probe.program = node::find_probe();
   if (Error error = probe_devices(probe, node)) return error;
   if (!node->devices.empty()) return {};
-  return make_error(Fault::not_found, "vgpu: there is no GPU on this machine%s%s; see what nvidia-smi says",
+  return make_error(Fault::not_found, "there is no GPU on this machine%s%s; see what nvidia-smi says",
                     node->problems.empty() ? "" : ": ", node->problems.empty() ? "" : node->problems[0].c_str());
 }
 
@@ -23,11 +23,11 @@ Error choose(const std::vector<unsigned> &places, std::vector<node::NodeDevice> 
   std::vector<node::NodeDevice> chosen;
   for (auto place = places.begin(); place != places.end(); ++place) {
     if (*place >= devices->size()) {
-      return make_error(Fault::invalid, "vgpu: --gpus: there is no GPU %u: the first is 0, the last %zu", *place,
+      return make_error(Fault::invalid, "--gpus: there is no GPU %u: the first is 0, the last %zu", *place,
                         devices->size() - 1);
     }
     if (std::find(places.begin(), place, *place) != place) {
-      return make_error(Fault::invalid, "vgpu: --gpus: GPU %u is there twice; name each once", *place);
+      return make_error(Fault::invalid, "--gpus: GPU %u is there twice; name each once", *place);
     }
     chosen.push_back((*devices)[*place]);
   }

@@ -8,6 +8,7 @@
 #include "devices.h"
 #include "node/install.h"
 #include "node/preload.h"
+#include "node/print_error.h"
 #include "node/private_region.h"
 #include "node/summary.h"
 #include "options.h"
@@ -39,7 +40,7 @@ region::RegionSpec make_spec(const Options &options, const std::vector<region::D
 }
 
 int complain(const Error &error) {
-  std::fprintf(stderr, "%s\n", error.text);
+  node::print_error("%s", error.text);
   return kOwnFailure;
 }
 
@@ -50,8 +51,8 @@ void preload(const std::string &library) {
 
 int run_in_outer_region(const Options &options, const std::string &region) {
   if (options.memory || options.sm_percent || !options.gpus.empty()) {
-    std::fprintf(stderr, "vgpu: the limits of %s stay in force; --gpu-mem, --gpu-sm and --gpus change nothing here\n",
-                 region.c_str());
+    node::print_error("the limits of %s stay in force; --gpu-mem, --gpu-sm and --gpus change nothing here",
+                      region.c_str());
   }
   return run_ranks(options.ranks, options.command, hold_signals());
 }
@@ -60,8 +61,7 @@ int run_in_outer_region(const Options &options, const std::string &region) {
 Error check_not_in_job() {
   const char *job = std::getenv("SLURM_JOB_ID");
   if (job == nullptr || geteuid() == 0) return {};
-  return make_error(Fault::invalid, "vgpu: inside a Slurm job (%.20s) only Slurm sets limits; give --gpu-mem to srun",
-                    job);
+  return make_error(Fault::invalid, "inside a Slurm job (%.20s) only Slurm sets limits; give --gpu-mem to srun", job);
 }
 
 // Before the region goes. What cannot be read is not worth a word at the end of a run.
@@ -88,7 +88,7 @@ int run_in_own_region(const Options &options) {
   const int status = run_ranks(options.ranks, options.command, signals);
   const std::vector<std::string> summary = summarize(region.path());
   region.remove();  // first: a reader who is slow to take our words must not keep it
-  for (const std::string &line : summary) std::fprintf(stderr, "%s\n", line.c_str());
+  for (const std::string &line : summary) node::print_error("%s", line.c_str());
   return status;
 }
 

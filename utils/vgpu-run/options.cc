@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "node/print_error.h"
 #include "region/words.h"
 #include "status.h"
 
@@ -86,13 +87,15 @@ std::optional<Options> parse_options(int argc, char **argv, int *status) {
   }
   if (*has_memory) {
     if (const Error error = parse_memory_list("--gpu-mem", memory, &options.memory.emplace())) {
-      *status = complain(error.text);
+      node::print_error("%s", error.text);
+      *status = kOwnFailure;
       return {};
     }
   }
   if (*has_sm) {
     if (const Error error = node::parse_sm("--gpu-sm", sm, &options.sm_percent.emplace())) {
-      *status = complain(error.text);
+      node::print_error("%s", error.text);
+      *status = kOwnFailure;
       return {};
     }
   }

@@ -14,6 +14,7 @@
 #include <set>
 
 #include "base/scoped.h"
+#include "node/print_error.h"
 #include "status.h"
 
 namespace vgpu::run {
@@ -149,10 +150,10 @@ int run_ranks(unsigned ranks, const std::vector<std::string> &command, const Cal
   const int trouble = group.start(ranks, command);
   if (trouble == 0) return group.wait();
   if (trouble < 0) {
-    std::fprintf(stderr, "vgpu: cannot start %u ranks: %s; ask for fewer, or see ulimit -u\n", ranks, strerror(errno));
+    node::print_error("cannot start %u ranks: %s; ask for fewer, or see ulimit -u", ranks, strerror(errno));
     return kOwnFailure;
   }
-  std::fprintf(stderr, "vgpu: cannot start %s: %s\n", command[0].c_str(), strerror(trouble));
+  node::print_error("cannot start %s: %s", command[0].c_str(), strerror(trouble));
   return trouble == ENOENT ? kNotFound : kCannotStart;
 }
 

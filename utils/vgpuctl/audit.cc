@@ -7,6 +7,7 @@
 #include "columns.h"
 #include "commands.h"
 #include "node/counted_processes.h"
+#include "node/print_error.h"
 #include "node/processes.h"
 #include "node/values.h"
 #include "status.h"
@@ -93,7 +94,7 @@ int audit(const Options &options) {
   if (!print(table.text({options.header, options.parsable, wants_color(options.color), ""}))) return kRefused;
   const int status = complain_about(view.troubles);
   if (uncounted && geteuid() != 0) {
-    std::fprintf(stderr, "vgpu: only root can see who is counted in the jobs of others\n");
+    node::print_error("only root can see who is counted in the jobs of others");
   }
   return uncounted ? kUncounted : status;
 }

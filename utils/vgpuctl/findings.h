@@ -18,8 +18,8 @@ class Findings {
     rows_.add_row({{"fail", kRed}, {what}});
     status_ = kRefused;
   }
-  void warn(const Error &error) { warn(sentence(error)); }
-  void fail(const Error &error) { fail(sentence(error)); }
+  void warn(const Error &error) { warn(std::string(error.text)); }
+  void fail(const Error &error) { fail(std::string(error.text)); }
   void stale(const std::string &what) {
     warn(what);
     stale_ = true;
@@ -35,11 +35,6 @@ class Findings {
   }
 
  private:
-  static std::string sentence(const Error &error) {
-    const std::string text = error.text;
-    return text.rfind("vgpu: ", 0) == 0 ? text.substr(6) : text;
-  }
-
   Table rows_;
   int status_ = kOk;
   bool stale_ = false;

@@ -18,6 +18,7 @@
 #include "commands.h"
 #include "node/admission.h"
 #include "node/directory.h"
+#include "node/print_error.h"
 #include "node/private_region.h"
 #include "status.h"
 #include "table.h"
@@ -50,19 +51,19 @@ void forget_squeue_settings() {
 Error ask_squeue(std::set<std::string> *jobs) {
   forget_squeue_settings();
   std::FILE *answer = popen("timeout -k 5 30 squeue --noheader --all --array --states=all --format=%A", "re");
-  if (answer == nullptr) return system_error("vgpu: cannot start squeue");
+  if (answer == nullptr) return system_error("cannot start squeue");
   std::string text;
   char buffer[4096];
   for (std::size_t length; (length = std::fread(buffer, 1, sizeof buffer, answer)) > 0;) text.append(buffer, length);
   const int status = pclose(answer);
   if (status != 0) {
-    return make_error(Fault::system, "vgpu: squeue does not answer (status %d); nothing is removed",
+    return make_error(Fault::system, "squeue does not answer (status %d); nothing is removed",
                       WIFEXITED(status) ? WEXITSTATUS(status) : -1);
   }
   std::istringstream lines(text);
   for (std::string word; lines >> word;) {
     if (!node::is_job_id(word.c_str())) {
-      return make_error(Fault::foreign, "vgpu: squeue says '%.40s' where a job id should be; nothing is removed",
+      return make_error(Fault::foreign, "squeue says '%.40s' where a job id should be; nothing is removed",
                         word.c_str());
     }
     jobs->insert(word);
@@ -84,7 +85,7 @@ class Collector {
   Error open_directory() {
     directory_.reset(opendir(options_.region_dir.c_str()));
     if (directory_ && access(options_.region_dir.c_str(), W_OK) == 0) return {};
-    return system_error("vgpu: cannot clean %s", options_.region_dir.c_str());
+    return system_error("cannot clean %s", options_.region_dir.c_str());
   }
 
   // What looks abandoned, before anybody is asked. Regions that live are swept on the way.
@@ -127,7 +128,7 @@ class Collector {
     if (const Error error = region::Snapshot::read(path(name).c_str(), region::Trust::root_or_self,
                                                    region::Detail::liveness, &region)) {
       if (error.fault == Fault::not_found) return false;  // an `error` or `opted-out` in place of a region
-      std::fprintf(stderr, "%s\n", error.text);
+      node::print_error("%s", error.text);
       return true;
     }
     unsigned dead = 0;
@@ -141,7 +142,7 @@ class Collector {
     if (options_.dry_run) return;
     unsigned reclaimed = 0;
     if (const Error error = sweep_region(path(name).c_str(), region::Trust::root_or_self, &reclaimed)) {
-      std::fprintf(stderr, "%s\n", error.text);
+      node::print_error("%s", error.text);
     } else if (reclaimed > 0) {
       print("job " + name + ": gave back what " + std::to_string(reclaimed) + " of " + std::to_string(dead) +
             " dead processes held\n");
@@ -193,7 +194,7 @@ unsigned collect_own(const Options &options) {
   std::vector<std::string> paths;
   const auto leftovers = options.dry_run ? node::Leftovers::keep : node::Leftovers::remove;
   const std::string runtime = node::runtime_directory(std::getenv("XDG_RUNTIME_DIR"));
-  if (const Error error = node::find_abandoned(runtime, leftovers, &paths)) std::fprintf(stderr, "%s\n", error.text);
+  if (const Error error = node::find_abandoned(runtime, leftovers, &paths)) node::print_error("%s", error.text);
   for (const std::string &path : paths) print((options.dry_run ? "stale " : "removed ") + path + '\n');
   return static_cast<unsigned>(paths.size());
 }

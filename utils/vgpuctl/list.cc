@@ -25,7 +25,7 @@ Error missing_job(const Options &options, const NodeView &view) {
         std::any_of(view.troubles.begin(), view.troubles.end(), [&](const auto &known) { return is_it(known.job); })) {
       continue;
     }
-    return make_error(Fault::not_found, "vgpu: job %s has no region on this node", job.c_str());
+    return make_error(Fault::not_found, "job %s has no region on this node", job.c_str());
   }
   return {};
 }

@@ -113,11 +113,11 @@ std::string metrics_text(const NodeView &view) {
 Error replace_file(const std::string &path, const std::string &text) {
   std::string temporary = path + ".XXXXXX";
   const ScopedFd fd(mkostemp(temporary.data(), O_CLOEXEC));
-  if (!fd) return system_error("vgpu: cannot create a file beside %s", path.c_str());
+  if (!fd) return system_error("cannot create a file beside %s", path.c_str());
   if (node::write_all(fd.get(), text) && fchmod(fd.get(), 0644) == 0 && rename(temporary.c_str(), path.c_str()) == 0) {
     return {};
   }
-  const Error error = system_error("vgpu: cannot write %s", path.c_str());
+  const Error error = system_error("cannot write %s", path.c_str());
   unlink(temporary.c_str());
   return error;
 }
@@ -127,7 +127,7 @@ Error replace_file(const std::string &path, const std::string &text) {
 Error write_job_files(const std::string &directory, const NodeView &view) {
   std::map<std::string, std::string> files;
   if (ScopedFd folder(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)); !folder) {
-    return system_error("vgpu: cannot open %s", directory.c_str());
+    return system_error("cannot open %s", directory.c_str());
   }
   for (unsigned gpu = 0; gpu < region::kMaxDevices; ++gpu) {
     const std::string name = std::to_string(gpu);

@@ -7,6 +7,7 @@
 
 #include "commands.h"
 #include "node/install.h"
+#include "node/print_error.h"
 #include "node/record.h"
 #include "status.h"
 
@@ -252,7 +253,7 @@ std::optional<Options> parse_options(int argc, char **argv, int *status) {
     return {};
   }
   if (const Error error = parser.understand()) {
-    std::cerr << error.text << '\n';
+    node::print_error("%s", error.text);
     *status = kRefused;
     return {};
   }

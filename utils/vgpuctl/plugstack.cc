@@ -122,7 +122,7 @@ Error read_plugstack(const Options &options, Plugstack *plugstack) {
   found.file = options.plugstack.empty() ? slurm_conf.plugstack : options.plugstack;
   const ConfFile file(found.file);
   if (!file.is_readable()) {
-    return make_error(Fault::not_found, "vgpu: %s cannot be read; give --plugstack=FILE if it is elsewhere",
+    return make_error(Fault::not_found, "%s cannot be read; give --plugstack=FILE if it is elsewhere",
                       found.file.c_str());
   }
   found.empty = file.empty_includes();

@@ -37,10 +37,10 @@ Error find_line(const Options &options, Json *record, std::string *line) {
     return {};
   }
   if (!readable) {
-    return make_error(Fault::not_found, "vgpu: there is no record of ended jobs in %s; see record= in spank_vgpu(8)",
+    return make_error(Fault::not_found, "there is no record of ended jobs in %s; see record= in spank_vgpu(8)",
                       options.record.c_str());
   }
-  return make_error(Fault::not_found, "vgpu: job %s is not in %s: it still runs, had no limits, or is too long ago",
+  return make_error(Fault::not_found, "job %s is not in %s: it still runs, had no limits, or is too long ago",
                     options.job.c_str(), options.record.c_str());
 }
 
@@ -162,7 +162,7 @@ int report(const Options &options) {
   try {
     return print(options.json ? line + '\n' : sentences(record)) ? kOk : kRefused;
   } catch (const Json::exception &) {
-    return complain(make_error(Fault::corrupt, "vgpu: what %s says of job %s is damaged or of another version",
+    return complain(make_error(Fault::corrupt, "what %s says of job %s is damaged or of another version",
                                options.record.c_str(), options.job.c_str()));
   }
 }

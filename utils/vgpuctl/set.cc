@@ -9,6 +9,7 @@
 #include "commands.h"
 #include "node/admission.h"
 #include "node/history.h"
+#include "node/print_error.h"
 #include "node/values.h"
 #include "plugstack.h"
 #include "status.h"
@@ -31,7 +32,7 @@ Error plan(const Options &options, const RegionView &region, std::vector<Change>
   };
   const auto chosen = static_cast<unsigned>(std::count_if(region.devices.begin(), region.devices.end(), is_chosen));
   if (chosen == 0) {
-    return make_error(Fault::invalid, "vgpu: job %s has no such GPU; see vgpuctl show %s", region.job.c_str(),
+    return make_error(Fault::invalid, "job %s has no such GPU; see vgpuctl show %s", region.job.c_str(),
                       region.job.c_str());
   }
   if (options.memory) {
@@ -48,7 +49,7 @@ Error plan(const Options &options, const RegionView &region, std::vector<Change>
         return error;
       }
       if (device.device_bytes != 0 && change.limits.memory_limit > device.device_bytes) {
-        return make_error(Fault::invalid, "vgpu: --gpu-mem=%s: GPU %s has no more than %s",
+        return make_error(Fault::invalid, "--gpu-mem=%s: GPU %s has no more than %s",
                           node::format_bytes(change.limits.memory_limit).c_str(), device.gpu.c_str(),
                           node::format_bytes(device.device_bytes).c_str());
       }
@@ -80,8 +81,11 @@ Error check_room(const Options &options, const RegionView &region, const std::ve
   if (!unknown) unknown = site.bad_keys;
   const Error error = node::admit(options.region_dir, site.config.overcommit_percent, region.job, larger);
   if (error.fault == Fault::invalid) {
-    if (unknown) std::fprintf(stderr, "%s\nvgpu: so it is not known whether the site overcommits\n", unknown.text);
-    std::fprintf(stderr, "vgpu: --force sets it all the same\n");
+    if (unknown) {
+      node::print_error("%s", unknown.text);
+      node::print_error("so it is not known whether the site overcommits");
+    }
+    node::print_error("--force sets it all the same");
   }
   return error;
 }
@@ -97,7 +101,7 @@ Error change_all(const RegionView &region, const std::vector<Change> &changes) {
 void note(const RegionView &before, const RegionView &after) {
   if (before.is_private || !before.snapshot || !after.snapshot) return;
   if (const Error error = node::note_change(after.path, *before.snapshot, *after.snapshot)) {
-    std::fprintf(stderr, "%s; the job's report will not know of the change\n", error.text);
+    node::print_error("%s; the job's report will not know of the change", error.text);
   }
 }
 
@@ -112,7 +116,7 @@ Error set_limits(const Options &options, RegionView *region) {
   node::AdmissionLock lock;
   if (!before.is_private) {
     if (geteuid() != 0) {
-      return make_error(Fault::invalid, "vgpu: only root can change the limits of job %s", before.job.c_str());
+      return make_error(Fault::invalid, "only root can change the limits of job %s", before.job.c_str());
     }
     if (Error error = node::AdmissionLock::acquire(options.region_dir, &lock)) return error;
     // Somebody may have changed them while we waited.
@@ -138,10 +142,8 @@ int set(const Options &options) {
                        " of memory, " + std::to_string(device.sm_percent) + "% of the SMs\n";
     if (!print(line)) return kRefused;
     if (device.used && *device.used > device.limit) {
-      std::fprintf(
-          stderr,
-          "vgpu: job %s uses %s of GPU %s now: it keeps them, and gets nothing more until it has freed enough\n",
-          region.job.c_str(), node::format_bytes(*device.used).c_str(), device.gpu.c_str());
+      node::print_error("job %s uses %s of GPU %s now: it keeps them, and gets nothing more until it has freed enough",
+                        region.job.c_str(), node::format_bytes(*device.used).c_str(), device.gpu.c_str());
     }
   }
   return kOk;

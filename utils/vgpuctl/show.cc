@@ -7,6 +7,7 @@
 #include "columns.h"
 #include "commands.h"
 #include "json.h"
+#include "node/print_error.h"
 #include "node/values.h"
 #include "status.h"
 
@@ -107,7 +108,7 @@ int show(const Options &options) {
   if (const Error error = look_at_job(options, region::Detail::liveness, &region)) {
     const int status = complain(error);
     if (const std::string why = refusal_of(options); status == kNoJob && !why.empty()) {
-      std::fprintf(stderr, "%s\n", why.c_str());
+      node::print_error("%s", why.c_str());
     }
     return status;
   }

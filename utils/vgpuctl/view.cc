@@ -11,6 +11,7 @@
 
 #include "node/directory.h"
 #include "node/node.h"
+#include "node/print_error.h"
 #include "node/private_region.h"
 #include "node/region_limits.h"
 #include "status.h"
@@ -270,11 +271,11 @@ Error look_at_job(const Options &options, region::Detail detail, RegionView *reg
       if (error.fault != Fault::not_found) return error;
     }
   }
-  return make_error(Fault::not_found, "vgpu: job %s has no region on this node", options.job.c_str());
+  return make_error(Fault::not_found, "job %s has no region on this node", options.job.c_str());
 }
 
 int complain(const Error &error) {
-  std::fprintf(stderr, "%s\n", error.text);
+  node::print_error("%s", error.text);
   switch (error.fault) {
     case Fault::not_found:
       return kNoJob;
