@@ -180,7 +180,7 @@ TEST_F(Vgpuctl, MarksWhatIsTorn) {
 
 TEST_F(Vgpuctl, SaysWhyAJobHasNoRegion) {
   std::filesystem::create_directory(path("9"));
-  std::ofstream(path("9") + "/error") << "vgpu: this is why";
+  std::ofstream(path("9") + "/error") << "this is why";
   const Result result = run({"show", "9"});
   EXPECT_EQ(result.status, 2);
   EXPECT_EQ(result.err, "vgpu: job 9 has no region on this node\nvgpu: this is why\n");
