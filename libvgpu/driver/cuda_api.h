@@ -2,7 +2,7 @@
 //
 // No symbol ever changed its prototype; only the macros that rename them did, and those are switched off (the build sets
 // __CUDA_API_VERSION_INTERNAL and NVML_NO_UNVERSIONED_FUNC_DEFS). What a toolkit is too old to know is declared here, so
-// that the library has the same hooks whatever it was built with. tests/preload/old_toolkit.sh checks all of it.
+// that the library has the same hooks whatever it was built with. tests/libvgpu/old_toolkit.sh checks all of it.
 #pragma once
 
 // What is hooked is exported; everything else in this library is not.

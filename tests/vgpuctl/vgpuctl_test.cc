@@ -1,0 +1,338 @@
+// vgpuctl: what it prints of prepared regions, and with which status it ends.
+#include "base/clock.h"
+#include "support.h"
+
+namespace vgpu::test {
+
+using namespace region;
+namespace {
+
+using Words = std::vector<std::string>;
+
+bool has_program(const std::string &name) { return std::system(("command -v " + name + " >/dev/null").c_str()) == 0; }
+
+// ---- list -----------------------------------------------------------------------------------------------------------
+
+TEST_F(Vgpuctl, ListsEveryFormat) {
+  prepare();
+  const struct {
+    const char *golden;
+    Words words;
+  } rows[] = {
+      {"list.txt", {}},
+      {"list.txt", {"list", "--no-color"}},
+      {"list-bytes.txt", {"list", "--bytes"}},
+      {"list-parsable.txt", {"list", "-P", "--bytes"}},
+      {"list-bare.txt", {"-n"}},
+      {"list-columns.txt", {"list", "-o", "jobid,uuid,Pci,numa,launches,uid,state"}},
+      {"list-one-job.txt", {"list", "-j", "12"}},
+      {"list-one-user.txt", {"list", "-u", "daemon"}},
+      {"list-one-gpu.txt", {"list", "-i", "1"}},
+      {"list-one-gpu.txt", {"list", "-i", "GPU-00000001"}},
+      {"list.json", {"list", "--json"}},
+  };
+  for (const auto &row : rows) {
+    const Result result = run(row.words);
+    EXPECT_EQ(result.status, 0) << row.golden;
+    EXPECT_EQ(result.err, "") << row.golden;
+    expect_golden(row.golden, normal(result.out));
+  }
+}
+
+TEST_F(Vgpuctl, ListsNothingWhereThereIsNothing) {
+  Result result = run({});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(result.out.rfind("JOBID  USER", 0), 0u) << result.out;
+  result = run({"list", "-j", "7"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_EQ(result.err, "vgpu: job 7 has no region on this node\n");
+}
+
+TEST_F(Vgpuctl, WatchesUntilItIsStopped) {
+  create(7, 0, {kGiB});
+  Program program(scratch_.path(), {kVgpuctl, "list", "--watch=0.1", "-P", "-o", "jobid,state"});
+  EXPECT_TRUE(eventually([&] {
+    const std::string out = program.out();
+    return out.find("7|idle") != out.rfind("7|idle");
+  })) << program.out();
+  EXPECT_NE(program.out().find("every 0.1s: vgpuctl list"), std::string::npos);
+  EXPECT_EQ(program.out().find('\033'), std::string::npos) << "not a terminal";
+}
+
+// ---- SM-USED --------------------------------------------------------------------------------------------------------
+
+class VgpuctlSm : public Vgpuctl {
+ protected:
+  void SetUp() override {
+    Vgpuctl::SetUp();
+    if (IsSkipped()) return;
+    create(7, 0, {kGiB, kGiB}, 50);
+    create(12, 0, {kGiB});
+  }
+  static constexpr std::size_t offset(std::size_t field) { return offsetof(UsageFile, devices) + field; }
+  std::string used() const { return run({"list", "-n", "-P", "-o", "jobid,gpu,sm-used"}).out; }
+};
+
+TEST_F(VgpuctlSm, IsKnownWhereThereIsALimit) { EXPECT_EQ(used(), "7|0|0%\n7|1|0%\n12|0|-\n"); }
+
+// A minute of the GPU for a job that has half of it: two minutes go by until the next launch.
+TEST_F(VgpuctlSm, SpreadsALongKernelOverTheTimeThatItIsPaidFor) {
+  const std::uint64_t minute = 60'000'000'000;
+  poke(7, offset(offsetof(DeviceUsage, charged_ns)), minute);
+  poke(7, offset(offsetof(DeviceUsage, tat)), monotonic_ns() + 2 * minute);
+  EXPECT_EQ(used(), "7|0|50%\n7|1|0%\n12|0|-\n");
+}
+
+TEST_F(VgpuctlSm, FollowsWhatIsLetThrough) {
+  const pid_t limiter = spawn([&]() -> int {  // 4 of 10 ms
+    for (const std::uint64_t start = monotonic_ns();; sleep_ms(1)) {
+      const std::uint64_t periods = (monotonic_ns() - start) / 10'000'000;
+      poke(7, offset(offsetof(DeviceUsage, charged_ns)), periods * 4'000'000);
+    }
+  });
+  const std::string once = used();
+  const Result json = run({"list", "--json", "-j", "7", "-i", "0"});
+  std::string watched;
+  {
+    Program watch(scratch_.path(), {kVgpuctl, "list", "--watch=0.3", "-nP", "-j7", "-i0", "-osm-used"});
+    const auto has_three = [&] { return std::count(watched.begin(), watched.end(), '\n') >= 3; };
+    EXPECT_TRUE(eventually([&] { return watched = watch.out(), has_three(); }));
+  }
+  kill(limiter, SIGKILL);
+  wait_for(limiter);
+  const auto is_near = [](double percent) { return percent > 20 && percent < 60; };
+  EXPECT_TRUE(is_near(std::atof(once.c_str() + 4))) << once;
+  const std::size_t at = json.out.find("\"sm_used_ratio\": ");
+  ASSERT_NE(at, std::string::npos) << json.out;
+  EXPECT_TRUE(is_near(100 * std::atof(json.out.c_str() + at + 17))) << json.out;
+  std::istringstream lines(watched);
+  for (std::string line; std::getline(lines, line);) EXPECT_TRUE(is_near(std::atof(line.c_str()))) << line;
+}
+
+TEST_F(VgpuctlSm, IsWaitedForOnlyWhereItIsShown) {
+  const auto took_ms = [&](const Words &words) {
+    double least = 1e9;
+    for (int i = 0; i < 3; ++i) {
+      const Stopwatch watch;
+      EXPECT_EQ(run(words).status, 0);
+      least = std::min(least, watch.wall_ms());
+    }
+    return least;
+  };
+  EXPECT_GE(took_ms({"list"}), 100);
+  EXPECT_LT(took_ms({"list", "-j", "12"}), 100) << "has no SM limit";
+  EXPECT_LT(took_ms({"list", "-o", "jobid"}), 100);
+}
+
+// ---- mistakes -------------------------------------------------------------------------------------------------------
+
+TEST_F(Vgpuctl, RefusesBadWords) {
+  const struct {
+    Words words;
+    const char *says;
+  } rows[] = {
+      {{"list", "-o", "jobid,nonsense"}, "there is no column 'nonsense'; there are JOBID,USER,"},
+      {{"list", "-o", "jobid,"}, "there is no column ''"},
+      {{"nonsense"}, "see vgpuctl --help"},
+      {{"--nonsense"}, "see vgpuctl --help"},
+      {{"list", "--watch=0"}, "see vgpuctl --help"},
+      {{"show"}, "JOB is required"},
+      {{"set", "7"}, "set what? give --gpu-mem=SIZE or --gpu-sm=PERCENT"},
+      {{"set", "7", "--gpu-mem=8X"}, "'X' is not a unit"},
+      {{"set", "7", "--gpu-sm=0"}, "that is not within 1 to 100"},
+      {{"gc", "--older-than", "soon"}, "see vgpuctl --help"},
+      {{"check", "--pid", "-3"}, "see vgpuctl --help"},
+      {{"top"}, "top needs a terminal; see vgpuctl list --watch"},
+  };
+  for (const auto &row : rows) {
+    const Result result = run(row.words);
+    EXPECT_EQ(result.status, 1) << row.words[0];
+    EXPECT_NE(result.err.find(row.says), std::string::npos) << result.err;
+    EXPECT_EQ(result.out, "");
+  }
+}
+
+// ---- show -----------------------------------------------------------------------------------------------------------
+
+TEST_F(Vgpuctl, ShowsOneJob) {
+  prepare();
+  for (const char *job : {"7", "12", "100"}) {
+    const Result result = run({"show", job});
+    EXPECT_EQ(result.status, 0);
+    expect_golden(std::string("show-") + job + ".txt", without_padding(normal(result.out)));
+  }
+  expect_golden("show-7.json", normal(run({"show", "7", "--json"}).out));
+  // The rank of job 30 is dead, and its number anybody's.
+  EXPECT_NE(run({"show", "30"}).out.find(" no\n"), std::string::npos);
+}
+
+TEST_F(Vgpuctl, MarksWhatIsTorn) {
+  prepare();
+  const unsigned slot = ranks_[0]->slot();
+  poke(7, slot_offset(2, slot) + offsetof(SlotInfo, seq), 1);                               // stopped while it wrote
+  poke(7, lanes_offset(2, slot, 0) + sizeof(Lane) * static_cast<unsigned>(Kind::data), 0);  // does not add up any more
+  const std::string out = without_padding(run({"show", "7"}).out);
+  EXPECT_NE(out.find(std::to_string(ranks_[0]->pid()) + " 0 ? ? ? ? ? ? ? ? yes"), std::string::npos) << out;
+  const std::string json = run({"show", "7", "--json"}).out;
+  EXPECT_NE(json.find("\"data_bytes\": null"), std::string::npos);
+  EXPECT_NE(json.find("\"peak_bytes\": null"), std::string::npos);
+}
+
+TEST_F(Vgpuctl, SaysWhyAJobHasNoRegion) {
+  std::filesystem::create_directory(path("9"));
+  std::ofstream(path("9") + "/error") << "this is why";
+  const Result result = run({"show", "9"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_EQ(result.err, "vgpu: job 9 has no region on this node\nvgpu: this is why\n");
+  EXPECT_EQ(run({"list"}).status, 0);
+}
+
+TEST_F(Vgpuctl, ShowsOthersOnlyTheLimits) {
+  prepare();
+  // As nobody, who has no job here. The programs lie where he may not go, so he gets a copy.
+  const std::string copy = scratch_.path() + "/vgpuctl";
+  std::filesystem::copy_file(kVgpuctl, copy);
+  chmod(copy.c_str(), 0755);
+  const Words as_nobody = {"--reuid=65534", "--regid=65534", "--clear-groups", copy};
+  const auto run_as_nobody = [&](const Words &more) {
+    Words words = as_nobody;
+    words.insert(words.end(), more.begin(), more.end());
+    return run_program("/usr/bin/setpriv", words);
+  };
+  Result result = run_as_nobody({"list"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  expect_golden("list-hidden.txt", result.out);
+  result = run_as_nobody({"show", "7"});
+  EXPECT_NE(result.out.find("its use can be seen by root and by root"), std::string::npos) << result.out;
+  EXPECT_EQ(run_as_nobody({"set", "7", "--gpu-mem=1G"}).status, 1);
+  result = run_as_nobody({"gc"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_NE(result.err.find("cannot clean"), std::string::npos) << result.err;
+}
+
+// ---- metrics --------------------------------------------------------------------------------------------------------
+
+TEST_F(Vgpuctl, WritesMetrics) {
+  prepare();
+  const std::string file = scratch_.path() + "/vgpu.prom";
+  const std::string jobs = scratch_.path() + "/jobs";
+  std::filesystem::create_directory(jobs);
+  std::ofstream(jobs + "/3") << "4711\n";
+  EXPECT_EQ(run({"metrics", "--no-sm", "-o", file, "--job-files", jobs}).status, 0);
+  expect_golden("metrics.prom", read_file(file));
+  EXPECT_EQ(run({"metrics", "--no-sm"}).out, read_file(file));
+  struct stat status;
+  ASSERT_EQ(stat(file.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 07777u, 0644u);
+  EXPECT_EQ(read_file(jobs + "/0"), "7\n12\n30\n100\n");
+  EXPECT_EQ(read_file(jobs + "/1"), "7\n");
+  EXPECT_EQ(read_file(jobs + "/3"), "") << "a GPU without jobs keeps an empty file";
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(jobs), {}), 3) << "temporary files are left";
+
+  EXPECT_EQ(run({"metrics", "-o", scratch_.path() + "/none/vgpu.prom"}).status, 1);
+  if (!has_program("promtool")) GTEST_SKIP() << "promtool is missing; install prometheus";
+  EXPECT_EQ(std::system(("promtool check metrics <" + file + " >/dev/null").c_str()), 0);
+}
+
+// ---- topo -----------------------------------------------------------------------------------------------------------
+
+TEST_F(Vgpuctl, DrawsTheNode) {
+  prepare();
+  expect_golden("topo.txt", run({"topo"}).out);
+  const std::string svg = run({"topo", "--svg"}).out;
+  expect_golden("topo.svg", svg);
+}
+
+// ---- top ------------------------------------------------------------------------------------------------------------
+
+// In a terminal that is not there.
+class VgpuctlTop : public Vgpuctl {
+ protected:
+  ~VgpuctlTop() override { tmux("kill-server"); }
+
+  int tmux(const std::string &words) const {
+    return std::system(("tmux -f /dev/null -S " + scratch_.path() + "/tmux " + words + " 2>/dev/null").c_str());
+  }
+  std::string screen() const {
+    tmux("capture-pane -p >" + scratch_.path() + "/screen");
+    return read_file(scratch_.path() + "/screen");
+  }
+  bool shows(const std::string &text) const {
+    return eventually([&] { return screen().find(text) != std::string::npos; });
+  }
+};
+
+TEST_F(VgpuctlTop, ShowsBarsAndQuits) {
+  if (!has_program("tmux")) GTEST_SKIP() << "tmux is missing; install it";
+  prepare();
+  ASSERT_EQ(tmux("-u new-session -d -x 130 -y 24 '" + kVgpuctl + " top --no-sm -d 0.2; echo ended with $?; exec cat'"),
+            0);
+  EXPECT_TRUE(shows("4 jobs with GPU limits")) << screen();
+  EXPECT_TRUE(shows("[|||                     ]    1088MiB / 8GiB")) << screen();
+  EXPECT_TRUE(shows("[||||||||||||||||||||||||]       2GiB / 2GiB")) << screen();
+  EXPECT_TRUE(shows("▂▂▂")) << "no history: " << screen();
+  EXPECT_TRUE(shows("at-limit")) << screen();
+  ranks_[2]->release(2 * kGiB);
+  EXPECT_TRUE(shows("[                        ]         0B / 2GiB")) << "does not live: " << screen();
+  tmux("resize-window -x 60 -y 6");
+  EXPECT_TRUE(eventually([&] { return screen().find("2GiB / 2GiB") == std::string::npos; })) << screen();
+  EXPECT_TRUE(shows("4 jobs with GPU limits")) << screen();
+  tmux("send-keys q");
+  EXPECT_TRUE(shows("ended with 0")) << screen();
+}
+
+// ---- the documents --------------------------------------------------------------------------------------------------
+
+TEST_F(Vgpuctl, JsonFollowsItsSchema) {
+  if (std::system("python3 -c 'import jsonschema' 2>/dev/null") != 0) {
+    GTEST_SKIP() << "python3-jsonschema is missing; install it";
+  }
+  prepare();
+  std::ofstream(path("7") + "/../13") << "";
+  for (const Words &words : {Words{"list", "--json"}, Words{"show", "7", "--json"}, Words{"show", "30", "--json"}}) {
+    const std::string file = scratch_.path() + "/json";
+    std::ofstream(file) << run(words).out;
+    EXPECT_EQ(
+        std::system(
+            ("python3 -W ignore -m jsonschema -i " + file + " " VGPU_SOURCE_DIR "/docs/vgpuctl.schema.json").c_str()),
+        0)
+        << words[0];
+  }
+}
+
+TEST_F(Vgpuctl, ManPageAndCompletionKnowEveryOption) {
+  std::string manual = read_file(VGPU_SOURCE_DIR "/utils/vgpuctl/vgpuctl.1");
+  manual = std::regex_replace(manual, std::regex("\\\\-"), "-");
+  const std::string completion = read_file(VGPU_SOURCE_DIR "/utils/vgpuctl/vgpuctl.bash");
+  const std::string help = run({"--help"}).out;
+  unsigned commands = 0;
+  const std::regex command("\n  ([a-z]+) +[a-zA-Z]");
+  const std::string rest = help.substr(help.find("Subcommands:"));
+  for (std::sregex_iterator at(rest.begin(), rest.end(), command), end; at != end; ++at, ++commands) {
+    const std::string name = (*at)[1];
+    EXPECT_NE(manual.find(".SS " + name), std::string::npos) << name;
+    const std::string text = run({name, "--help"}).out;
+    const std::regex option("--[a-z-]+");
+    for (std::sregex_iterator word(text.begin(), text.end(), option); word != end; ++word) {
+      EXPECT_NE(manual.find(word->str()), std::string::npos) << name << " " << word->str();
+      EXPECT_NE(completion.find(word->str()), std::string::npos) << name << " " << word->str();
+    }
+  }
+  EXPECT_EQ(commands, 10u);
+}
+
+TEST_F(Vgpuctl, CompletesInBash) {
+  create(7, 0, {kGiB});
+  const auto complete = [&](const std::string &words, int at) {
+    const std::string script = "PATH=" VGPU_BUILD_DIR "/utils/vgpuctl:$PATH; . " VGPU_SOURCE_DIR
+                               "/utils/vgpuctl/vgpuctl.bash; COMP_WORDS=(" +
+                               words + "); COMP_CWORD=" + std::to_string(at) + "; _vgpuctl; echo ${COMPREPLY[*]}";
+    return run_program("/bin/bash", {"-c", script}).out;
+  };
+  EXPECT_EQ(complete("vgpuctl me", 1), "metrics\n");
+  EXPECT_EQ(complete("vgpuctl gc --d", 2), "--dry-run\n");
+  EXPECT_EQ(complete("vgpuctl show ''", 2), "7\n");
+}
+
+}  // namespace
+}  // namespace vgpu::test
