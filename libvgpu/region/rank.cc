@@ -199,8 +199,8 @@ void Rank::release(unsigned dev, Kind kind, std::uint64_t bytes) {
 }
 
 void Rank::sweep_device(unsigned dev, Effort effort) {
-  Prober prober(region_->usage_path(), region_->usage(), effort);
-  sweep(region_->usage(), prober, dev);
+  LivenessCheck liveness(region_->usage_path(), region_->usage(), effort);
+  sweep(region_->usage(), liveness, dev);
 }
 
 std::uint64_t Rank::memory_used(unsigned dev) {

@@ -62,7 +62,7 @@ unsigned nvml_pid() {
 bool doubt_host_pid() {
   HostPid *state = host_pid.get();
   if (state == nullptr || !state->found.exchange(false, std::memory_order_relaxed)) return false;
-  sayf(LogLevel::info, "process %d took the node's process %u for itself", getpid(), nvml_pid());
+  log_format(LogLevel::info, "process %d took the node's process %u for itself", getpid(), nvml_pid());
   state->number.store(0, std::memory_order_relaxed);
   rank().note_host_pid(0);
   return true;
@@ -83,7 +83,8 @@ bool HostPidSearch::begin() {
   file_ = reopen_usage(job_region().usage_path(), O_RDWR);
   if (!file_) return false;
   if (const Error error = FileLock::acquire(file_.get(), region::kDetectionByte, kLockMs, &lock_)) {
-    sayf(LogLevel::info, "process %d did not get its turn to find its number on the node: %s", getpid(), error.text);
+    log_format(LogLevel::info, "process %d did not get its turn to find its number on the node: %s", getpid(),
+               error.text);
     return false;
   }
   return list_processes(dev_, &before_);
@@ -120,8 +121,8 @@ void HostPidSearch::finish() {
     number = find_new();
   }
   if (number == 0) {
-    sayf(LogLevel::info, "NVML does not show which process of the node %d is; what its contexts take is a guess",
-         getpid());
+    log_format(LogLevel::info, "NVML does not show which process of the node %d is; what its contexts take is a guess",
+               getpid());
     return;
   }
   HostPid &state = *host_pid.get();
@@ -129,7 +130,7 @@ void HostPidSearch::finish() {
   state.number.store(number, std::memory_order_relaxed);
   // A driver that names us as we do ourselves has not said what the host calls us.
   if (number != static_cast<unsigned>(getpid())) rank().note_host_pid(number);
-  sayf(LogLevel::debug, "process %d is process %u of the node", getpid(), number);
+  log_format(LogLevel::debug, "process %d is process %u of the node", getpid(), number);
 }
 
 }  // namespace vgpu::runtime

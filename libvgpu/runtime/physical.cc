@@ -33,7 +33,7 @@ std::uint64_t key_of(std::uint64_t number) { return allocation_key(Handle::ours,
 
 constexpr int kNone = -1;
 
-// Under the mutex. Gives the charge back when this was the last reference; returns the device whose hidden memory must
+// Under the mutex. Gives the charge back when this was the last reference; returns the device whose untracked memory must
 // then be measured, or kNone.
 int change_references(Pieces &all, std::uint64_t number, int handles, int mappings) {
   std::uint64_t *word = all.references.find(number);
@@ -47,7 +47,7 @@ int change_references(Pieces &all, std::uint64_t number, int handles, int mappin
   Allocation allocation;
   if (!take_allocation(key_of(number), &allocation)) return kNone;
   if (shared) {
-    hide_data(allocation.dev, region::bytes_of(allocation.units));
+    untrack_data(allocation.dev, region::bytes_of(allocation.units));
     return static_cast<int>(allocation.dev);
   }
   rank().release(allocation.dev, region::Kind::data, region::bytes_of(allocation.units));
@@ -55,7 +55,7 @@ int change_references(Pieces &all, std::uint64_t number, int handles, int mappin
 }
 
 void measure(int dev) {
-  if (dev != kNone) settle_hidden(static_cast<unsigned>(dev), region::Kind::data);
+  if (dev != kNone) settle_untracked(static_cast<unsigned>(dev), region::Kind::data);
 }
 
 // Under the mutex. One more handle of this name. False: no memory for it.
@@ -135,16 +135,16 @@ std::uint64_t physical_releasing(CUmemGenericAllocationHandle handle) {
 void physical_released(CUmemGenericAllocationHandle handle, std::uint64_t piece, bool released) {
   Pieces *all = pieces.get();
   if (all == nullptr || piece == 0) return;
-  int hidden = kNone;
+  int unmeasured = kNone;
   {
     ScopedLock lock(all->mutex);
     if (released) {
-      hidden = change_references(*all, piece, -1, 0);
+      unmeasured = change_references(*all, piece, -1, 0);
     } else {
       add_name(*all, handle, piece);
     }
   }
-  measure(hidden);
+  measure(unmeasured);
 }
 
 void physical_mapped(CUmemGenericAllocationHandle handle, std::uint64_t address, std::uint64_t bytes) {
@@ -163,7 +163,7 @@ void physical_unmapped(std::uint64_t address, std::uint64_t bytes) {
   Pieces *all = pieces.get();
   if (all == nullptr) return;
   for (const std::uint64_t end = address + bytes; address < end;) {
-    int hidden = kNone;
+    int unmeasured = kNone;
     {
       ScopedLock lock(all->mutex);
       std::uint64_t *mapping = all->by_address.find(address);
@@ -171,9 +171,9 @@ void physical_unmapped(std::uint64_t address, std::uint64_t bytes) {
       const std::uint64_t number = PieceNumber::get(*mapping);
       address += region::bytes_of(MappedUnits::get(*mapping));
       all->by_address.erase(mapping);
-      if (number != 0) hidden = change_references(*all, number, 0, -1);
+      if (number != 0) unmeasured = change_references(*all, number, 0, -1);
     }
-    measure(hidden);
+    measure(unmeasured);
   }
 }
 

@@ -1,8 +1,8 @@
-// Memory that the driver keeps in stock: what a stream-ordered pool has reserved, what the graphs of a device share.
+// Memory that the driver keeps in pools: stream-ordered pools, and for each device the pool that its graphs share.
 //
-// The driver says how large a stock is, so that is what is charged, whether it is in use or not. A call that may let one
-// grow reserves what was asked for, or what it grew by last time, and is corrected afterwards; one that may let it shrink
-// only has to be followed by a look. Before anybody is refused, what is not in use is given back.
+// The driver says how much a pool has reserved, so that is what is charged, whether it is in use or not. A call that may
+// let a pool grow reserves what was asked for, or what the pool grew by last time, and is corrected afterwards; after one
+// that may let it shrink, the pools are checked again. Before anybody is refused, what is not in use is given back.
 #pragma once
 
 #include <atomic>
@@ -13,18 +13,18 @@
 
 namespace vgpu::runtime {
 
-struct Stock;
+struct Pool;
 
-// The stock behind a pool, whichever way the program got hold of it. Null: not one that takes memory of the job's
+// What we know of a pool, whichever way the program got hold of it. Null: not one that takes memory of the job's
 // devices: a pool on the host, an imported one, from which nothing can be allocated, or (then `elsewhere` says so) the
 // pool of a device that is not the job's.
-Stock *stock_of(CUmemoryPool pool, bool *elsewhere);
+Pool *pool_of(CUmemoryPool handle, bool *elsewhere);
 // The one that all graphs of a device share.
-Stock *graph_stock(CUdevice ordinal);
+Pool *graph_pool(CUdevice ordinal);
 
 // A pool that was made for a device of the job's. Others are the devices' own and found when first used. False: there is
 // no place for one more.
-bool pool_made(CUmemoryPool pool, CUdevice ordinal);
+bool pool_made(CUmemoryPool handle, CUdevice ordinal);
 // Before the driver destroys one, whose name it may then give to another at once: what is idle in it is given back.
 // What is in use stays, unseen, until it is freed: it is no longer recorded, but still charged, and the caller's to deal
 // with. If the driver does not destroy the pool, it is put back.
@@ -34,35 +34,35 @@ struct Forgotten {
   std::uint64_t bytes = 0;
   bool known = false;
 };
-Forgotten forget_pool(CUmemoryPool pool);
-void put_back_pool(CUmemoryPool pool, const Forgotten &forgotten);
+Forgotten forget_pool(CUmemoryPool handle);
+void put_back_pool(CUmemoryPool handle, const Forgotten &forgotten);
 
-// While one of these lives, no other thread of this process is between reserving from a stock of the device and knowing
-// what it took. What such a thread has reserved is a guess, and nobody is refused because of a guess. Whoever needs
+// While one of these lives, no other thread of this process is between reserving for a pool of the device and knowing
+// what the pool took. What such a thread has reserved is a guess, and nobody is refused because of a guess. Whoever needs
 // several devices goes by their ordinals, so that no two threads wait for each other.
-class OthersStopped {
+class ExclusivePools {
  public:
-  explicit OthersStopped(unsigned dev);
-  ~OthersStopped();
-  OthersStopped(const OthersStopped &) = delete;
-  OthersStopped &operator=(const OthersStopped &) = delete;
+  explicit ExclusivePools(unsigned dev);
+  ~ExclusivePools();
+  ExclusivePools(const ExclusivePools &) = delete;
+  ExclusivePools &operator=(const ExclusivePools &) = delete;
 
  private:
   unsigned dev_;
 };
 
-class StockCharge {
+class PoolCharge {
  public:
-  StockCharge(Stock &stock, std::uint64_t bytes) : stock_(stock), bytes_(bytes) {}
-  StockCharge(const StockCharge &) = delete;
-  StockCharge &operator=(const StockCharge &) = delete;
+  PoolCharge(Pool &pool, std::uint64_t bytes) : pool_(pool), bytes_(bytes) {}
+  PoolCharge(const PoolCharge &) = delete;
+  PoolCharge &operator=(const PoolCharge &) = delete;
 
-  // Before the call. What is in stock and idle is given back before this refuses and says why.
+  // Before the call. What lies idle in pools is given back before this refuses and logs why.
   bool reserve();
   // The call failed, or was undone.
   void cancel() { finish(0); }
-  // False: the stock grew by more than the limit leaves. Undo the call, then cancel(); reserve_again() says whether the
-  // call is worth another try, alone and now that nothing is idle.
+  // False: the pool grew by more than the limit leaves. Undo the call, then cancel(); reserve_again() says whether the
+  // call is worth another try, with the pools to itself and now that nothing is idle.
   bool settle();
   bool reserve_again();
   // For what cannot be undone.
@@ -77,26 +77,26 @@ class StockCharge {
   void leave();
   void finish(std::uint64_t taken_if_unknown);
 
-  Stock &stock_;
+  Pool &pool_;
   std::uint64_t bytes_;
   std::uint64_t reserved_ = 0;  // units
   region::Grant grant_ = region::Grant::granted;
-  bool guessed_ = false;                // it looked as if what is idle would do
-  bool disturbed_ = false;              // what did not fit may fit when we are alone
-  std::optional<OthersStopped> alone_;  // before the last try
+  bool guessed_ = false;                     // it looked as if what is idle would do
+  bool disturbed_ = false;                   // what did not fit may fit when no other thread is in a call
+  std::optional<ExclusivePools> exclusive_;  // before the last try
 };
 
 // Something may have shrunk, now or at the next synchronisation.
-extern std::atomic<bool> stock_may_shrink;
-void note_stock_may_shrink();
-void look_at_stock();
+extern std::atomic<bool> pools_may_shrink;
+void note_pools_may_shrink();
+void recheck_pools();
 
 // After calls at which the driver gives back what was freed.
-inline void look_at_stock_when_due() {
-  if (__builtin_expect(stock_may_shrink.load(std::memory_order_relaxed), false)) look_at_stock();
+inline void recheck_pools_when_due() {
+  if (__builtin_expect(pools_may_shrink.load(std::memory_order_relaxed), false)) recheck_pools();
 }
 
-// Gives back what is in stock and not in use on a device. False: there was nothing.
-bool trim_stock(unsigned dev);
+// Gives back what lies idle in the pools of a device. False: there was nothing.
+bool trim_pools(unsigned dev);
 
 }  // namespace vgpu::runtime

@@ -24,8 +24,8 @@ constinit WipedOnFork<pthread_mutex_t> starting;
 
 Mode without_region(const Error &error) {
   const bool open = site_fails_open();
-  sayf(LogLevel::error, "%s; %s", error.text,
-       open ? "this site lets the program go on without limits" : "the GPU cannot be used");
+  log_format(LogLevel::error, "%s; %s", error.text,
+             open ? "this site lets the program go on without limits" : "the GPU cannot be used");
   return open ? Mode::inert : Mode::closed;
 }
 
@@ -39,8 +39,8 @@ Mode attach() {
   if (const Error error = region::Rank::attach(state->region, &state->rank); error.fault == Fault::system) {
     return without_region(error);
   }
-  sayf(LogLevel::info, "process %d has slot %u of job %llu in %s", getpid(), state->rank.slot(),
-       static_cast<unsigned long long>(state->region.job().job_id), region_directory());
+  log_format(LogLevel::info, "process %d has slot %u of job %llu in %s", getpid(), state->rank.slot(),
+             static_cast<unsigned long long>(state->region.job().job_id), region_directory());
   runtime_state.store(state, std::memory_order_relaxed);  // published by the mode
   return Mode::active;
 }
