@@ -1,6 +1,7 @@
 #include "allocations.h"
 
 #include "base/flat_map.h"
+#include "base/mutex.h"
 #include "base/wiped.h"
 #include "region/words.h"
 
@@ -68,7 +69,7 @@ class Shard {
   }
 
   // All under mutex_.
-  alignas(region::kLine) pthread_mutex_t mutex_;
+  alignas(region::kLine) Mutex mutex_;
   FlatMap map_;
   Recorded recorded_[region::kMaxDevices];
 };

@@ -1,6 +1,7 @@
 #include "contexts.h"
 
 #include "allocations.h"
+#include "base/mutex.h"
 #include "base/wiped.h"
 #include "devices.h"
 #include "driver/table.h"
@@ -28,7 +29,7 @@ struct Entry {
 };
 
 struct Contexts {
-  pthread_mutex_t mutex;
+  Mutex mutex;
   unsigned high;                // under `mutex`; no entry in use at or beyond this
   Entry entries[kMaxContexts];  // under `mutex`; entry 0 stays unused
 };

@@ -1,6 +1,7 @@
 #include "graphs.h"
 
 #include "base/flat_map.h"
+#include "base/mutex.h"
 #include "base/wiped.h"
 #include "driver/table.h"
 #include "region/layout.h"
@@ -16,7 +17,7 @@ constexpr std::uint64_t kBlock = 2 << 20;
 constexpr unsigned kMaxDepth = 16;  // of child graphs
 
 struct Launches {
-  pthread_mutex_t mutex;
+  Mutex mutex;
   FlatMap bytes;  // of an executable graph and a device -> what a launch takes
 };
 constinit WipedOnFork<Launches> launches;

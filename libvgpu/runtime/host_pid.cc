@@ -7,6 +7,7 @@
 
 #include <cerrno>
 
+#include "base/clock.h"
 #include "base/wiped.h"
 #include "contexts.h"
 #include "job_processes.h"
@@ -19,7 +20,7 @@ namespace vgpu::runtime {
 
 namespace {
 
-constexpr unsigned kStepMs = 20;
+constexpr std::uint64_t kStepNs = 20'000'000;
 constexpr unsigned kSteps = 10;
 constexpr unsigned kLockMs = 10'000;  // more than a hundred ranks that follow each other without a pause
 
@@ -31,13 +32,11 @@ struct HostPid {
 };
 constinit WipedOnFork<HostPid> host_pid;
 
-// To the next point in time, so that a program full of signals does not use up the steps in no time.
-void sleep_a_step(timespec *due) {
-  constexpr long kSecond = 1'000'000'000;
-  due->tv_nsec += kStepMs * 1'000'000;
-  due->tv_sec += due->tv_nsec / kSecond;
-  due->tv_nsec %= kSecond;
-  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, due, nullptr) == EINTR) {
+// To a point in time, so that a program full of signals does not use up the steps in no time.
+void sleep_until(std::uint64_t due_ns) {
+  constexpr std::uint64_t kSecond = 1'000'000'000;
+  const timespec due = {static_cast<time_t>(due_ns / kSecond), static_cast<long>(due_ns % kSecond)};
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, nullptr) == EINTR) {
   }
 }
 
@@ -113,11 +112,10 @@ unsigned HostPidSearch::find_new() const {
 
 void HostPidSearch::finish() {
   if (!active_) return;
-  timespec due;
-  clock_gettime(CLOCK_MONOTONIC, &due);
+  std::uint64_t due_ns = monotonic_ns();
   unsigned number = find_new();
   for (unsigned step = 0; number == 0 && step < kSteps; ++step) {
-    sleep_a_step(&due);
+    sleep_until(due_ns += kStepNs);
     number = find_new();
   }
   if (number == 0) {

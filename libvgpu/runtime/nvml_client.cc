@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include "base/mutex.h"
 #include "base/wiped.h"
 #include "driver/nvml_call.h"
 #include "driver/resolve.h"
@@ -14,7 +15,7 @@ namespace {
 enum class Usable : std::uint8_t { unknown, no, yes };
 
 struct Client {
-  pthread_mutex_t mutex;
+  Mutex mutex;
   Usable usable;                              // under `mutex`
   nvmlDevice_t handles[region::kMaxDevices];  // under `mutex`
 };

@@ -2,6 +2,7 @@
 
 #include "allocations.h"
 #include "base/flat_map.h"
+#include "base/mutex.h"
 #include "base/wiped.h"
 #include "region/words.h"
 #include "runtime.h"
@@ -21,7 +22,7 @@ using MappedUnits = region::Field<30, 33>;
 using Names = region::Field<30, 31>;  // how many handles of the same name are not being released
 
 struct Pieces {
-  pthread_mutex_t mutex;
+  Mutex mutex;
   std::uint64_t last_number;
   FlatMap by_handle;   // -> number and names
   FlatMap by_address;  // start of a mapping -> its length and the piece's number

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "allocations.h"
+#include "base/mutex.h"
 #include "base/wiped.h"
 #include "devices.h"
 #include "driver/table.h"
@@ -15,35 +16,17 @@ namespace vgpu::runtime {
 
 std::atomic<bool> pools_may_shrink{false};
 
-struct Pool {
-  // Held through our own calls of the driver: another thread must not destroy the pool meanwhile.
-  pthread_mutex_t mutex;
-  std::atomic<CUmemoryPool>
-      handle;                // null: a free entry, or a device's graphs. Cleared, under `mutex`, before it is destroyed
-  std::atomic<bool> graphs;  // set once
-  CUdevice ordinal;          // set before either of them
-  unsigned dev;              // the same
-  unsigned number;           // the same; ours in the table of allocations
-  // Under `mutex`, in units.
-  std::uint64_t charged;      // all of it in the table of allocations, except what is in progress
-  std::uint64_t in_progress;  // reserved for calls that have not returned
-  std::uint64_t recorded;     // what the table of allocations says
-  std::uint64_t last_growth;
-  unsigned calls;        // threads between reserving and settling
-  pthread_cond_t quiet;  // `calls` has become 0 while the gate is closed
-};
-
 namespace {
 
 constexpr unsigned kMaxPools = 256;
 
 struct Gate {
-  pthread_mutex_t exclusive;  // held by the thread that has the device's pools to itself
-  std::atomic<bool> closed;   // there is one. Set before, and read under, each pool's mutex: no thread slips by
+  Mutex exclusive;           // held by the thread that has the device's pools to itself
+  std::atomic<bool> closed;  // there is one. Set before, and read under, each pool's mutex: no thread slips by
 };
 
 struct Pools {
-  pthread_mutex_t mutex;       // adding and removing
+  Mutex mutex;                 // adding and removing
   std::atomic<unsigned> high;  // no pool in use at or beyond this
   Pool pools[kMaxPools];
   Pool graphs[region::kMaxDevices];  // by ordinal
@@ -207,12 +190,12 @@ ExclusivePools::ExclusivePools(unsigned dev) : dev_(dev) {
   Pools *all = pools.get();
   if (all == nullptr) return;
   Gate &gate = all->gates[dev];
-  pthread_mutex_lock(&gate.exclusive);
+  gate.exclusive.lock();
   gate.closed.store(true, std::memory_order_relaxed);
   for_each_pool(*all, [&](Pool &pool) {
     if (pool.dev != dev) return;
     ScopedLock lock(pool.mutex);
-    while (pool.calls != 0) pthread_cond_wait(&pool.quiet, &pool.mutex);
+    while (pool.calls != 0) pool.quiet.wait(pool.mutex);
   });
 }
 
@@ -221,16 +204,16 @@ ExclusivePools::~ExclusivePools() {
   if (all == nullptr) return;
   Gate &gate = all->gates[dev_];
   gate.closed.store(false, std::memory_order_relaxed);
-  pthread_mutex_unlock(&gate.exclusive);
+  gate.exclusive.unlock();
 }
 
 // Under pool.mutex, which is given up to wait.
 void PoolCharge::enter() {
   Gate &gate = pools.get()->gates[pool_.dev];
   while (!exclusive_ && __builtin_expect(gate.closed.load(std::memory_order_relaxed), false)) {
-    pthread_mutex_unlock(&pool_.mutex);
+    pool_.mutex.unlock();
     { ScopedLock wait(gate.exclusive); }
-    pthread_mutex_lock(&pool_.mutex);
+    pool_.mutex.lock();
   }
   ++pool_.calls;
 }
@@ -238,7 +221,7 @@ void PoolCharge::enter() {
 // Under pool.mutex.
 void PoolCharge::leave() {
   const Gate &gate = pools.get()->gates[pool_.dev];
-  if (--pool_.calls == 0 && gate.closed.load(std::memory_order_relaxed)) pthread_cond_signal(&pool_.quiet);
+  if (--pool_.calls == 0 && gate.closed.load(std::memory_order_relaxed)) pool_.quiet.signal();
   exclusive_.reset();
 }
 

@@ -8,12 +8,30 @@
 #include <atomic>
 #include <optional>
 
+#include "base/mutex.h"
 #include "driver/cuda_api.h"
 #include "region/region.h"
 
 namespace vgpu::runtime {
 
-struct Pool;
+// What is known of one pool, for pool_memory.cc alone.
+struct Pool {
+  // Held through our own calls of the driver: another thread must not destroy the pool meanwhile.
+  Mutex mutex;
+  std::atomic<CUmemoryPool>
+      handle;                // null: a free entry, or a device's graphs. Cleared, under `mutex`, before it is destroyed
+  std::atomic<bool> graphs;  // set once
+  CUdevice ordinal;          // set before either of them
+  unsigned dev;              // the same
+  unsigned number;           // the same; ours in the table of allocations
+  // Under `mutex`, in units.
+  std::uint64_t charged;      // all of it in the table of allocations, except what is in progress
+  std::uint64_t in_progress;  // reserved for calls that have not returned
+  std::uint64_t recorded;     // what the table of allocations says
+  std::uint64_t last_growth;
+  unsigned calls;   // threads between reserving and settling
+  Condition quiet;  // `calls` has become 0 while the gate is closed
+};
 
 // What we know of a pool, whichever way the program got hold of it. Null: not one that takes memory of the job's
 // devices: a pool on the host, an imported one, from which nothing can be allocated, or (then `elsewhere` says so) the

@@ -6,6 +6,7 @@
 
 #include <new>
 
+#include "base/mutex.h"
 #include "base/wiped.h"
 #include "config.h"
 #include "driver/flags.h"
@@ -20,7 +21,7 @@ std::atomic<Mode> runtime_mode{Mode::unknown};
 namespace {
 
 // Wiped on fork, so that a child never finds it locked by a thread it does not have.
-constinit WipedOnFork<pthread_mutex_t> starting;
+constinit WipedOnFork<Mutex> starting;
 
 Mode without_region(const Error &error) {
   const bool open = site_fails_open();
@@ -57,7 +58,7 @@ Mode start_runtime() {
     runtime_mode.store(Mode::inert, std::memory_order_release);
     return Mode::inert;
   }
-  pthread_mutex_t *mutex = starting.get();
+  Mutex *mutex = starting.get();
   if (mutex == nullptr) return Mode::closed;
   ScopedLock lock(*mutex);
   Mode now = runtime_mode.load(std::memory_order_acquire);

@@ -4,6 +4,7 @@
 
 #include "allocations.h"
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/wiped.h"
 #include "contexts.h"
 #include "host_pid.h"
@@ -27,7 +28,7 @@ constexpr std::uint64_t kSlowMs = 100;
 constexpr std::uint64_t kPauseAfterSlow = 9;
 
 struct Device {
-  pthread_mutex_t mutex;
+  Mutex mutex;
   // All under `mutex`, in bytes.
   std::uint64_t charged[region::kKinds];
   std::uint64_t in_progress;  // of `charged`: reserved for calls that have not returned
