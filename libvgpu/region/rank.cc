@@ -41,19 +41,19 @@ struct Rank::Process {
   // Serialises this process's operations on one device: a lane has one owner, not one per thread.
   struct Device {
     Mutex mutex;
-    std::atomic<std::uint64_t> held_units;   // under `mutex`; read by memory queries
-    std::uint64_t peak_units;                // under `mutex`; the most it was
-    std::atomic<std::uint64_t> seen_exits;   // any thread; what the last memory query knew
-    std::atomic<std::uint64_t> swept_ms;     // any thread
-    std::atomic<std::uint64_t> thorough_ms;  // any thread; when a refusal last looked hard
+    std::atomic<std::uint64_t> held_units;            // written under `mutex`; read by memory queries
+    std::uint64_t peak_units VGPU_GUARDED_BY(mutex);  // the most it was
+    std::atomic<std::uint64_t> seen_exits;            // any thread; what the last memory query knew
+    std::atomic<std::uint64_t> swept_ms;              // any thread
+    std::atomic<std::uint64_t> thorough_ms;           // any thread; when a refusal last looked hard
   };
 
   Mutex mutex;                       // attach, leave, and `info`
   std::atomic<std::uint64_t> owner;  // our owner word; 0: detached. Written under `mutex`, read by every operation
   unsigned slot;                     // written before `owner`
-  Fault trouble;                     // under `mutex`
-  std::uint64_t tried_ms;            // under `mutex`; when it last looked for a slot
-  InfoValues info;                   // under `mutex`; the shared block is a copy of it
+  Fault trouble VGPU_GUARDED_BY(mutex);
+  std::uint64_t tried_ms VGPU_GUARDED_BY(mutex);  // when it last looked for a slot
+  InfoValues info VGPU_GUARDED_BY(mutex);         // the shared block is a copy of it
   Device devices[kMaxDevices];
 };
 

@@ -18,7 +18,7 @@ constexpr unsigned kMaxDepth = 16;  // of child graphs
 
 struct Launches {
   Mutex mutex;
-  FlatMap bytes;  // of an executable graph and a device -> what a launch takes
+  FlatMap bytes VGPU_GUARDED_BY(mutex);  // of an executable graph and a device -> what a launch takes
 };
 constinit WipedOnFork<Launches> launches;
 

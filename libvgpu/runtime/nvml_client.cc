@@ -16,12 +16,12 @@ enum class Usable : std::uint8_t { unknown, no, yes };
 
 struct Client {
   Mutex mutex;
-  Usable usable;                              // under `mutex`
-  nvmlDevice_t handles[region::kMaxDevices];  // under `mutex`
+  Usable usable VGPU_GUARDED_BY(mutex);
+  nvmlDevice_t handles[region::kMaxDevices] VGPU_GUARDED_BY(mutex);
 };
 constinit WipedOnFork<Client> client;
 
-bool start(Client &state) {
+bool start(Client &state) VGPU_REQUIRES(state.mutex) {
   if (state.usable == Usable::unknown) {
     // RTLD_LOCAL, and never closed: the program's own use of NVML neither sees nor disturbs ours.
     const bool loaded = driver::loader_open("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL) != nullptr;

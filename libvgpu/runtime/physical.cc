@@ -23,10 +23,10 @@ using Names = region::Field<30, 31>;  // how many handles of the same name are n
 
 struct Pieces {
   Mutex mutex;
-  std::uint64_t last_number;
-  FlatMap by_handle;   // -> number and names
-  FlatMap by_address;  // start of a mapping -> its length and the piece's number
-  FlatMap references;  // number -> handles and mappings
+  std::uint64_t last_number VGPU_GUARDED_BY(mutex);
+  FlatMap by_handle VGPU_GUARDED_BY(mutex);   // -> number and names
+  FlatMap by_address VGPU_GUARDED_BY(mutex);  // start of a mapping -> its length and the piece's number
+  FlatMap references VGPU_GUARDED_BY(mutex);  // number -> handles and mappings
 };
 constinit WipedOnFork<Pieces> pieces;
 
@@ -34,9 +34,9 @@ std::uint64_t key_of(std::uint64_t number) { return allocation_key(Handle::ours,
 
 constexpr int kNone = -1;
 
-// Under the mutex. Gives the charge back when this was the last reference; returns the device whose untracked memory must
+// Gives the charge back when this was the last reference; returns the device whose untracked memory must
 // then be measured, or kNone.
-int change_references(Pieces &all, std::uint64_t number, int handles, int mappings) {
+int change_references(Pieces &all, std::uint64_t number, int handles, int mappings) VGPU_REQUIRES(all.mutex) {
   std::uint64_t *word = all.references.find(number);
   if (word == nullptr) return kNone;
   const std::uint64_t handles_now = Handles::get(*word) + static_cast<std::uint64_t>(handles);
@@ -59,22 +59,22 @@ void measure(int dev) {
   if (dev != kNone) settle_untracked(static_cast<unsigned>(dev), region::Kind::data);
 }
 
-// Under the mutex. One more handle of this name. False: no memory for it.
-bool add_name(Pieces &all, CUmemGenericAllocationHandle handle, std::uint64_t number) {
+// One more handle of this name. False: no memory for it.
+bool add_name(Pieces &all, CUmemGenericAllocationHandle handle, std::uint64_t number) VGPU_REQUIRES(all.mutex) {
   std::uint64_t *name = all.by_handle.insert(handle);
   if (name == nullptr) return false;
   *name = PieceNumber::put(number) | Names::put(Names::get(*name) + 1);
   return true;
 }
 
-// Under the mutex. 0: not ours, or nothing.
-std::uint64_t number_of(Pieces &all, CUmemGenericAllocationHandle handle) {
+// 0: not ours, or nothing.
+std::uint64_t number_of(Pieces &all, CUmemGenericAllocationHandle handle) VGPU_REQUIRES(all.mutex) {
   const std::uint64_t *name = all.by_handle.find(handle);
   return name != nullptr ? PieceNumber::get(*name) : 0;
 }
 
 // The address may lie anywhere in a mapping.
-std::uint64_t number_at(Pieces &all, std::uint64_t address) {
+std::uint64_t number_at(Pieces &all, std::uint64_t address) VGPU_REQUIRES(all.mutex) {
   std::uint64_t number = 0;
   all.by_address.for_each([&](std::uint64_t start, std::uint64_t mapping) {
     if (address >= start && address - start < region::bytes_of(MappedUnits::get(mapping)))
@@ -83,7 +83,7 @@ std::uint64_t number_at(Pieces &all, std::uint64_t address) {
   return number;
 }
 
-void share(Pieces &all, std::uint64_t number) {
+void share(Pieces &all, std::uint64_t number) VGPU_REQUIRES(all.mutex) {
   if (std::uint64_t *word = all.references.find(number)) *word |= Shared::put(1);
 }
 

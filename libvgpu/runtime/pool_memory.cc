@@ -37,9 +37,8 @@ constinit WipedOnFork<Pools> pools;
 
 std::uint64_t key_of(const Pool &pool) { return allocation_key(Handle::ours, (std::uint64_t{1} << 60) | pool.number); }
 
-// Under pool.mutex.
-bool ask(const Pool &pool, CUmemPool_attribute pool_question, CUgraphMem_attribute graph_question,
-         std::uint64_t *units) {
+bool ask(const Pool &pool, CUmemPool_attribute pool_question, CUgraphMem_attribute graph_question, std::uint64_t *units)
+    VGPU_REQUIRES(pool.mutex) {
   cuuint64_t bytes = 0;
   const CUresult result =
       pool.graphs.load(std::memory_order_relaxed)
@@ -49,16 +48,16 @@ bool ask(const Pool &pool, CUmemPool_attribute pool_question, CUgraphMem_attribu
   return result == CUDA_SUCCESS;
 }
 
-bool reserved_by_driver(const Pool &pool, std::uint64_t *units) {
+bool reserved_by_driver(const Pool &pool, std::uint64_t *units) VGPU_REQUIRES(pool.mutex) {
   return ask(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, units);
 }
 
-bool used_of(const Pool &pool, std::uint64_t *units) {
+bool used_of(const Pool &pool, std::uint64_t *units) VGPU_REQUIRES(pool.mutex) {
   return ask(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, units);
 }
 
-// Under pool.mutex, after the charge has changed. A pool that has what it is asked for stays as it is.
-void record(Pool &pool) {
+// After the charge has changed. A pool that has what it is asked for stays as it is.
+void record(Pool &pool) VGPU_REQUIRES(pool.mutex) {
   Allocation old;
   const std::uint64_t settled = pool.charged - pool.in_progress;
   if (settled == pool.recorded) return;
@@ -70,14 +69,14 @@ void record(Pool &pool) {
   pool.recorded = settled;
 }
 
-void give_back(Pool &pool, std::uint64_t units) {
+void give_back(Pool &pool, std::uint64_t units) VGPU_REQUIRES(pool.mutex) {
   pool.charged -= units;
   record(pool);
   if (units != 0) rank().release(pool.dev, region::Kind::data, region::bytes_of(units));
 }
 
-// Under pool.mutex. The driver may hold less than is charged.
-void shrink_to_what_is_there(Pool &pool) {
+// The driver may hold less than is charged.
+void shrink_to_what_is_there(Pool &pool) VGPU_REQUIRES(pool.mutex) {
   std::uint64_t there = 0;
   if (!reserved_by_driver(pool, &there)) return;
   const std::uint64_t settled = pool.charged - pool.in_progress;
@@ -105,7 +104,6 @@ Pool *add_pool(Pools &all, CUmemoryPool handle, CUdevice ordinal) {
   pool.ordinal = ordinal;
   pool.dev = static_cast<unsigned>(dev);
   pool.number = index;
-  pool.last_growth = 0;
   pool.handle.store(handle, std::memory_order_release);
   if (index == high) all.high.store(high + 1, std::memory_order_release);
   return &pool;
@@ -173,6 +171,7 @@ Forgotten forget_pool(CUmemoryPool handle) {
   shrink_to_what_is_there(*pool);
   const Forgotten forgotten = {pool->ordinal, pool->dev, region::bytes_of(pool->charged - pool->in_progress), true};
   pool->charged = pool->in_progress;
+  pool->last_growth = 0;
   record(*pool);
   pool->handle.store(nullptr, std::memory_order_release);
   return forgotten;
@@ -207,7 +206,6 @@ ExclusivePools::~ExclusivePools() {
   gate.exclusive.unlock();
 }
 
-// Under pool.mutex, which is given up to wait.
 void PoolCharge::enter() {
   Gate &gate = pools.get()->gates[pool_.dev];
   while (!exclusive_ && __builtin_expect(gate.closed.load(std::memory_order_relaxed), false)) {
@@ -218,14 +216,12 @@ void PoolCharge::enter() {
   ++pool_.calls;
 }
 
-// Under pool.mutex.
 void PoolCharge::leave() {
   const Gate &gate = pools.get()->gates[pool_.dev];
   if (--pool_.calls == 0 && gate.closed.load(std::memory_order_relaxed)) pool_.quiet.signal();
   exclusive_.reset();
 }
 
-// Under pool.mutex.
 bool PoolCharge::take(std::uint64_t units) {
   grant_ = rank().try_to_reserve(pool_.dev, region::Kind::data, region::bytes_of(units));
   if (grant_ != region::Grant::granted) return false;

@@ -18,19 +18,19 @@ namespace vgpu::runtime {
 struct Pool {
   // Held through our own calls of the driver: another thread must not destroy the pool meanwhile.
   Mutex mutex;
-  std::atomic<CUmemoryPool>
-      handle;                // null: a free entry, or a device's graphs. Cleared, under `mutex`, before it is destroyed
+  // Null: a free entry, or a device's graphs. Cleared, with the mutex held, before the driver destroys the pool.
+  std::atomic<CUmemoryPool> handle;
   std::atomic<bool> graphs;  // set once
   CUdevice ordinal;          // set before either of them
   unsigned dev;              // the same
   unsigned number;           // the same; ours in the table of allocations
-  // Under `mutex`, in units.
-  std::uint64_t charged;      // all of it in the table of allocations, except what is in progress
-  std::uint64_t in_progress;  // reserved for calls that have not returned
-  std::uint64_t recorded;     // what the table of allocations says
-  std::uint64_t last_growth;
-  unsigned calls;   // threads between reserving and settling
-  Condition quiet;  // `calls` has become 0 while the gate is closed
+  // In units.
+  std::uint64_t charged VGPU_GUARDED_BY(mutex);      // all of it is recorded, except what is in progress
+  std::uint64_t in_progress VGPU_GUARDED_BY(mutex);  // reserved for calls that have not returned
+  std::uint64_t recorded VGPU_GUARDED_BY(mutex);     // what the table of allocations says
+  std::uint64_t last_growth VGPU_GUARDED_BY(mutex);
+  unsigned calls VGPU_GUARDED_BY(mutex);  // threads between reserving and settling
+  Condition quiet;                        // `calls` has become 0 while the gate is closed
 };
 
 // What we know of a pool, whichever way the program got hold of it. Null: not one that takes memory of the job's
@@ -60,8 +60,8 @@ void put_back_pool(CUmemoryPool handle, const Forgotten &forgotten);
 // several devices goes by their ordinals, so that no two threads wait for each other.
 class ExclusivePools {
  public:
-  explicit ExclusivePools(unsigned dev);
-  ~ExclusivePools();
+  explicit ExclusivePools(unsigned dev) VGPU_UNCHECKED_LOCKS;
+  ~ExclusivePools() VGPU_UNCHECKED_LOCKS;
   ExclusivePools(const ExclusivePools &) = delete;
   ExclusivePools &operator=(const ExclusivePools &) = delete;
 
@@ -88,11 +88,11 @@ class PoolCharge {
 
  private:
   bool try_to_reserve();
-  bool take(std::uint64_t units);
-  bool is_there();
+  bool take(std::uint64_t units) VGPU_REQUIRES(pool_.mutex);
+  bool is_there() VGPU_REQUIRES(pool_.mutex);
   bool reserve_what_is_idle();
-  void enter();
-  void leave();
+  void enter() VGPU_REQUIRES(pool_.mutex);  // gives the mutex up to wait
+  void leave() VGPU_REQUIRES(pool_.mutex);
   void finish(std::uint64_t taken_if_unknown);
 
   Pool &pool_;

@@ -29,13 +29,13 @@ constexpr std::uint64_t kPauseAfterSlow = 9;
 
 struct Device {
   Mutex mutex;
-  // All under `mutex`, in bytes.
-  std::uint64_t charged[region::kKinds];
-  std::uint64_t in_progress;  // of `charged`: reserved for calls that have not returned
-  std::uint64_t last_module;
-  bool unsettled;
+  // In bytes.
+  std::uint64_t charged[region::kKinds] VGPU_GUARDED_BY(mutex);
+  std::uint64_t in_progress VGPU_GUARDED_BY(mutex);  // of `charged`: reserved for calls that have not returned
+  std::uint64_t last_module VGPU_GUARDED_BY(mutex);
+  bool unsettled VGPU_GUARDED_BY(mutex);
 
-  std::uint64_t total() const {
+  std::uint64_t total() const VGPU_REQUIRES(mutex) {
     std::uint64_t sum = 0;
     for (const std::uint64_t bytes : charged) sum += bytes;
     return sum;
@@ -54,7 +54,9 @@ void measure_soon(Untracked &state) {
   state.due_ms.store(coarse_ms() + kFirstIntervalMs, std::memory_order_relaxed);
 }
 
-std::uint64_t &charge_of(Device &device, region::Kind kind) { return device.charged[static_cast<unsigned>(kind)]; }
+std::uint64_t &charge_of(Device &device, region::Kind kind) VGPU_REQUIRES(device.mutex) {
+  return device.charged[static_cast<unsigned>(kind)];
+}
 
 enum class Answer : std::uint8_t {
   known,
@@ -68,7 +70,7 @@ struct Bounds {
   std::uint64_t most;
 };
 
-Answer measure_untracked(unsigned dev, const Device &device, Bounds *bounds) {
+Answer measure_untracked(unsigned dev, const Device &device, Bounds *bounds) VGPU_REQUIRES(device.mutex) {
   for (unsigned tries = 0; tries < kMeasureTries; ++tries) {
     const Recorded known = recorded(dev);
     const std::uint64_t held = rank().memory_held(dev);
@@ -89,8 +91,9 @@ Answer measure_untracked(unsigned dev, const Device &device, Bounds *bounds) {
   return Answer::later;
 }
 
-void shrink(unsigned dev, Device &device, region::Kind first, std::uint64_t bytes) {
+void shrink(unsigned dev, Device &device, region::Kind first, std::uint64_t bytes) VGPU_REQUIRES(device.mutex) {
   const auto give_back = [&](region::Kind kind) {
+    device.mutex.assert_held();
     const std::uint64_t part = std::min(bytes, charge_of(device, kind));
     if (part == 0) return;
     rank().release(dev, kind, part);
@@ -107,8 +110,9 @@ void shrink(unsigned dev, Device &device, region::Kind first, std::uint64_t byte
 enum class IfOver : std::uint8_t { refuse, charge };
 
 // Makes the charge what it should be. False: it should be more than the limit leaves. `gone` is what has probably been
-// given back, which decides where the measure leaves it open. Under device.mutex.
-bool correct(unsigned dev, Device &device, region::Kind kind, IfOver if_over, std::uint64_t gone = 0) {
+// given back, which decides where the measure leaves it open.
+bool correct(unsigned dev, Device &device, region::Kind kind, IfOver if_over, std::uint64_t gone = 0)
+    VGPU_REQUIRES(device.mutex) {
   Bounds measured = {};
   const Answer answer = measure_untracked(dev, device, &measured);
   device.unsettled = answer == Answer::later;
@@ -140,7 +144,7 @@ std::uint64_t expected_untracked(unsigned dev, region::Kind kind) {
 }
 
 // What the first context of a process took is what a context takes; later ones share with it.
-void note_first_context(unsigned dev, Device &device) {
+void note_first_context(unsigned dev, Device &device) VGPU_REQUIRES(device.mutex) {
   const std::uint64_t context = charge_of(device, region::Kind::context);
   if (device.unsettled || context == 0 || context != device.total()) return;
   if (live_contexts(dev) == 1 && recorded(dev).units == 0) rank().note_context(dev, context);
