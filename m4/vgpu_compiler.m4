@@ -36,6 +36,15 @@ AC_DEFUN([VGPU_CXX_WARNINGS], [
     [AS_HELP_STRING([--enable-werror], [treat compiler warnings as errors])],
     [], [enable_werror=no])
   WARN_CXXFLAGS="-Wall -Wextra"
+  # clang checks what base/mutex.h declares. -Werror: a compiler must not accept the option by ignoring it.
+  AC_MSG_CHECKING([whether $CXX checks which mutex guards what])
+  vgpu_saved_cxxflags=$CXXFLAGS
+  CXXFLAGS="$CXXFLAGS -Wthread-safety -Werror"
+  AC_COMPILE_IFELSE([AC_LANG_PROGRAM],
+    [AC_MSG_RESULT([yes])
+     WARN_CXXFLAGS="$WARN_CXXFLAGS -Wthread-safety"],
+    [AC_MSG_RESULT([no])])
+  CXXFLAGS=$vgpu_saved_cxxflags
   AS_IF([test "x$enable_werror" = xyes], [WARN_CXXFLAGS="$WARN_CXXFLAGS -Werror"])
   AC_SUBST([WARN_CXXFLAGS])
 ])

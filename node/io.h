@@ -2,13 +2,14 @@
 #pragma once
 
 #include <poll.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
 #include <string>
 #include <string_view>
+
+#include "base/clock.h"
 
 namespace vgpu::node {
 
@@ -23,11 +24,7 @@ class Deadline {
   }
 
  private:
-  static std::int64_t now_ms() {
-    timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
-  }
+  static std::int64_t now_ms() { return static_cast<std::int64_t>(monotonic_ns() / 1'000'000); }
 
   std::int64_t at_ms_;
 };

@@ -1,4 +1,7 @@
-// Errors are values with a sentence. No exception, no allocation: libvgpu.so must not need libstdc++.
+// What every other folder builds on: errors, clocks, locks, files, maps. It knows nothing of GPUs, jobs or Slurm and needs
+// only libc. Everything includes it: its behaviour may be changed here alone only where its comments leave it open.
+//
+// This header: errors are values with a sentence. No exception, no allocation: libvgpu.so must not need libstdc++.
 #pragma once
 
 #include <cstdint>

@@ -5,17 +5,13 @@
 
 #include <cerrno>
 
+#include "clock.h"
+
 namespace vgpu {
 
 namespace {
 
-constexpr std::int64_t kNsPerMs = 1'000'000;
-
-std::int64_t now_ns() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
+constexpr long kNsPerMs = 1'000'000;
 
 bool set_lock(int fd, std::int64_t byte, short type) {
   struct flock lock = {};
@@ -33,10 +29,10 @@ FileLock::~FileLock() {
 }
 
 Error FileLock::acquire(int fd, std::int64_t byte, unsigned timeout_ms, FileLock *lock) {
-  const std::int64_t deadline = now_ns() + timeout_ms * kNsPerMs;
+  const std::uint64_t deadline = monotonic_ns() + std::uint64_t{timeout_ms} * kNsPerMs;
   while (!set_lock(fd, byte, F_WRLCK)) {
     if (errno != EAGAIN && errno != EACCES && errno != EINTR) return system_error("cannot lock");
-    if (now_ns() >= deadline) {
+    if (monotonic_ns() >= deadline) {
       return make_error(Fault::timeout, "another process has held the lock for %u ms; try again", timeout_ms);
     }
     const timespec pause = {0, kNsPerMs};

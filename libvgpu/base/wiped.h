@@ -5,13 +5,17 @@
 // the driver is called until the very end of a process.
 #pragma once
 
-#include <pthread.h>
 #include <sys/mman.h>
 
 #include <atomic>
-#include <cstdint>
+#include <cstddef>
+
+#include "error.h"
 
 namespace vgpu {
+
+// `size` bytes of zeroes, in pages that are zeroes again in a forked child.
+Error map_wiped_on_fork(std::size_t size, void **pages);
 
 template <typename State>
 class WipedOnFork {
@@ -24,12 +28,8 @@ class WipedOnFork {
 
  private:
   [[gnu::cold]] State *make() {
-    void *pages = mmap(nullptr, sizeof(State), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (pages == MAP_FAILED) return nullptr;
-    if (madvise(pages, sizeof(State), MADV_WIPEONFORK) != 0) {
-      munmap(pages, sizeof(State));
-      return nullptr;
-    }
+    void *pages = nullptr;
+    if (map_wiped_on_fork(sizeof(State), &pages)) return nullptr;
     State *expected = nullptr;
     if (state_.compare_exchange_strong(expected, static_cast<State *>(pages), std::memory_order_acq_rel)) {
       return static_cast<State *>(pages);
@@ -39,17 +39,6 @@ class WipedOnFork {
   }
 
   std::atomic<State *> state_{nullptr};
-};
-
-class ScopedLock {
- public:
-  explicit ScopedLock(pthread_mutex_t &mutex) : mutex_(mutex) { pthread_mutex_lock(&mutex_); }
-  ~ScopedLock() { pthread_mutex_unlock(&mutex_); }
-  ScopedLock(const ScopedLock &) = delete;
-  ScopedLock &operator=(const ScopedLock &) = delete;
-
- private:
-  pthread_mutex_t &mutex_;
 };
 
 }  // namespace vgpu

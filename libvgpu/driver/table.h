@@ -1,4 +1,7 @@
-// The table of hooks as numbers and rows. Everything comes from table.def.
+// How calls reach us, and how ours reach the driver and NVML. How symbols are looked up and handed out may be changed in
+// this folder alone; what a hook does is in hooks, and a new one needs its row in table.def and its function there.
+//
+// This header is the table of hooks as numbers and rows. Everything comes from table.def.
 #pragma once
 
 #include <atomic>

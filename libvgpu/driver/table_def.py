@@ -75,7 +75,7 @@ def reasons():
                 yield re.compile(pattern.strip()), reason.strip()
 
 
-def passed_table():
+def not_hooked_table():
     hooked = {hook.symbol for hook in hooks()}
     groups = {reason: [] for _, reason in reasons()}
     for name in exports():
@@ -96,7 +96,7 @@ def main(document):
     with open(document) as file:
         before, rest = file.read().split(BEGIN)
     with open(document, "w") as file:
-        file.write(before + BEGIN + table() + passed_table() + END + rest.split(END)[1])
+        file.write(before + BEGIN + table() + not_hooked_table() + END + rest.split(END)[1])
 
 
 if __name__ == "__main__":

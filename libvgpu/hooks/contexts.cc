@@ -21,13 +21,13 @@ CUresult make_context(CUdevice ordinal, Call call, Opened opened, Undo undo, Mak
   if (dev == kNotInJob) {
     // A device that does not exist, or a driver that is not ready: the driver says so.
     if (!exists(ordinal)) return call();
-    say_not_in_job();
+    log_not_in_job();
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   const auto index = static_cast<unsigned>(dev);
-  HiddenCharge hidden =
-      makes == Makes::context ? HiddenCharge(index, Kind::context) : HiddenCharge(index, Kind::context, 0);
-  if (!hidden.granted()) return CUDA_ERROR_OUT_OF_MEMORY;
+  UntrackedCharge untracked =
+      makes == Makes::context ? UntrackedCharge(index, Kind::context) : UntrackedCharge(index, Kind::context, 0);
+  if (!untracked.granted()) return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult result;
   {
     HostPidSearch search(static_cast<unsigned>(dev));
@@ -35,22 +35,22 @@ CUresult make_context(CUdevice ordinal, Call call, Opened opened, Undo undo, Mak
     if (result == CUDA_SUCCESS) search.finish();
   }
   if (result != CUDA_SUCCESS) {
-    hidden.cancel();
+    untracked.cancel();
     return result;
   }
   opened();
-  if (hidden.settle()) return CUDA_SUCCESS;
+  if (untracked.settle()) return CUDA_SUCCESS;
   undo();
-  hidden.cancel();
+  untracked.cancel();
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 // The context with this number is gone, and all that was in it.
 void drop_context(unsigned number) {
   const int dev = context_closed(number);
-  note_stock_may_shrink();
-  look_at_stock_when_due();
-  if (dev != kNotInJob) settle_hidden(static_cast<unsigned>(dev), Kind::context);
+  note_pools_may_shrink();
+  recheck_pools_when_due();
+  if (dev != kNotInJob) settle_untracked(static_cast<unsigned>(dev), Kind::context);
 }
 
 template <typename Call>
@@ -74,7 +74,7 @@ void undone(unsigned number, CUresult result) {
     return;
   }
   context_kept(number);
-  note_hidden_growth();
+  note_untracked_growth();
 }
 
 // The driver writes the handle; a caller whose context is undone must not see it.
@@ -206,7 +206,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx context) {
   Place place;
   if (mode() != Mode::active || !green_place(context, &place)) return REAL(cuGreenCtxDestroy)(context);
   const CUresult result = destroy_green(context, place.ordinal);
-  if (result == CUDA_SUCCESS) settle_hidden(static_cast<unsigned>(place.dev), Kind::other);
+  if (result == CUDA_SUCCESS) settle_untracked(static_cast<unsigned>(place.dev), Kind::other);
   return result;
 }
 
@@ -224,14 +224,14 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
   const bool is_heap = limit == CU_LIMIT_MALLOC_HEAP_SIZE || limit == CU_LIMIT_PRINTF_FIFO_SIZE;
   if (mode() != Mode::active || !is_heap || !current_place(&place) || place.dev == kNotInJob ||
       REAL(cuCtxGetLimit)(&before, limit) != CUDA_SUCCESS) {
-    return and_measure_later(call());  // stacks, queues
+    return remeasure_after(call());  // stacks, queues
   }
-  HiddenCharge hidden(static_cast<unsigned>(place.dev), Kind::other, value > before ? value - before : 0);
-  if (!hidden.granted()) return CUDA_ERROR_OUT_OF_MEMORY;
+  UntrackedCharge untracked(static_cast<unsigned>(place.dev), Kind::other, value > before ? value - before : 0);
+  if (!untracked.granted()) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result = call();
-  if (result == CUDA_SUCCESS && hidden.settle()) return result;
+  if (result == CUDA_SUCCESS && untracked.settle()) return result;
   if (result == CUDA_SUCCESS) REAL(cuCtxSetLimit)(limit, before);
-  hidden.cancel();
+  untracked.cancel();
   return result != CUDA_SUCCESS ? result : CUDA_ERROR_OUT_OF_MEMORY;
 }
 

@@ -10,11 +10,11 @@ using namespace vgpu::runtime;
 extern "C" {
 
 CUresult cuImportExternalMemory(CUexternalMemory *memory, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description) {
-  return and_measure_later(REAL(cuImportExternalMemory)(memory, description));
+  return remeasure_after(REAL(cuImportExternalMemory)(memory, description));
 }
 
 CUresult cuDestroyExternalMemory(CUexternalMemory memory) {
-  return and_measure_later(REAL(cuDestroyExternalMemory)(memory));
+  return remeasure_after(REAL(cuDestroyExternalMemory)(memory));
 }
 
 }  // extern "C"

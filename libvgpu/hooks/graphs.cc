@@ -32,14 +32,14 @@ template <typename Call>
 CUresult launch_from(CUdevice ordinal, CUgraphExec exec, Call call) {
   while (ordinal < static_cast<CUdevice>(kMaxDevices) && launch_bytes(exec, ordinal) == 0) ++ordinal;
   if (ordinal == static_cast<CUdevice>(kMaxDevices)) return call();
-  Stock *stock = graph_stock(ordinal);
-  if (stock == nullptr) return charge(region_device(ordinal), launch_bytes(exec, ordinal));
-  StockCharge reserved(*stock, launch_bytes(exec, ordinal));
+  Pool *pool = graph_pool(ordinal);
+  if (pool == nullptr) return charge(region_device(ordinal), launch_bytes(exec, ordinal));
+  PoolCharge reserved(*pool, launch_bytes(exec, ordinal));
   if (!reserved.reserve()) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result = launch_from(ordinal + 1, exec, call);
   if (result == CUDA_SUCCESS) {
     reserved.settle_whatever_it_took();
-    note_stock_may_shrink();
+    note_pools_may_shrink();
   } else {
     reserved.cancel();
   }
@@ -135,8 +135,8 @@ CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream) {
 
 CUresult cuDeviceGraphMemTrim(CUdevice device) {
   const CUresult result = REAL(cuDeviceGraphMemTrim)(device);
-  note_stock_may_shrink();
-  look_at_stock_when_due();
+  note_pools_may_shrink();
+  recheck_pools_when_due();
   return result;
 }
 

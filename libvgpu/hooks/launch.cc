@@ -59,12 +59,12 @@ class MultiLaunch {
   sm::Launch launches_[kMaxDevices];
 };
 
-CUresult and_captured(CUresult result) {
+CUresult note_capture_begun(CUresult result) {
   if (result == CUDA_SUCCESS) sm::capture_begun();
   return result;
 }
 
-CUresult and_no_longer(CUresult result) {
+CUresult note_capture_ended(CUresult result) {
   // Whatever it returns, the capture is over, unless it was not this thread's to end.
   if (result != CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD && result != CUDA_ERROR_ILLEGAL_STATE) sm::capture_ended();
   return result;
@@ -193,27 +193,29 @@ CUresult cuLaunchGridAsync(CUfunction function, int width, int height, CUstream 
                  [&] { return REAL(cuLaunchGridAsync)(function, width, height, stream); });
 }
 
-CUresult cuStreamBeginCapture(CUstream stream) { return and_captured(REAL(cuStreamBeginCapture)(stream)); }
-CUresult cuStreamBeginCapture_ptsz(CUstream stream) { return and_captured(REAL(cuStreamBeginCapture_ptsz)(stream)); }
+CUresult cuStreamBeginCapture(CUstream stream) { return note_capture_begun(REAL(cuStreamBeginCapture)(stream)); }
+CUresult cuStreamBeginCapture_ptsz(CUstream stream) {
+  return note_capture_begun(REAL(cuStreamBeginCapture_ptsz)(stream));
+}
 CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
-  return and_captured(REAL(cuStreamBeginCapture_v2)(stream, mode));
+  return note_capture_begun(REAL(cuStreamBeginCapture_v2)(stream, mode));
 }
 CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode) {
-  return and_captured(REAL(cuStreamBeginCapture_v2_ptsz)(stream, mode));
+  return note_capture_begun(REAL(cuStreamBeginCapture_v2_ptsz)(stream, mode));
 }
 CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
                                      const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode) {
-  return and_captured(REAL(cuStreamBeginCaptureToGraph)(stream, graph, dependencies, edges, count, mode));
+  return note_capture_begun(REAL(cuStreamBeginCaptureToGraph)(stream, graph, dependencies, edges, count, mode));
 }
 CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
                                           const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode) {
-  return and_captured(REAL(cuStreamBeginCaptureToGraph_ptsz)(stream, graph, dependencies, edges, count, mode));
+  return note_capture_begun(REAL(cuStreamBeginCaptureToGraph_ptsz)(stream, graph, dependencies, edges, count, mode));
 }
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
-  return and_no_longer(REAL(cuStreamEndCapture)(stream, graph));
+  return note_capture_ended(REAL(cuStreamEndCapture)(stream, graph));
 }
 CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
-  return and_no_longer(REAL(cuStreamEndCapture_ptsz)(stream, graph));
+  return note_capture_ended(REAL(cuStreamEndCapture_ptsz)(stream, graph));
 }
 
 }  // extern "C"

@@ -31,8 +31,8 @@ CUresult memory_info(Size *free, Size *total, Call call) {
   const CUresult result = call();
   Place place;
   if (result != CUDA_SUCCESS || mode() != Mode::active) return result;
-  settle_hidden_when_due();
-  look_at_stock_when_due();
+  settle_untracked_when_due();
+  recheck_pools_when_due();
   if (current_place(&place) && place.dev != kNotInJob) show_memory(static_cast<unsigned>(place.dev), free, total);
   return result;
 }

@@ -15,17 +15,17 @@ CUresult load(Loaded *loaded, Call call, Undo undo) {
   Place place;
   // Without a context there is nowhere to load to yet; a device that is not the job's has no context of ours.
   if (!current_place(&place) || place.dev == kNotInJob) return call(loaded);
-  HiddenCharge hidden(static_cast<unsigned>(place.dev), Kind::module);
-  if (!hidden.granted()) return CUDA_ERROR_OUT_OF_MEMORY;
+  UntrackedCharge untracked(static_cast<unsigned>(place.dev), Kind::module);
+  if (!untracked.granted()) return CUDA_ERROR_OUT_OF_MEMORY;
   Loaded made = {};
   const CUresult result = call(loaded != nullptr ? &made : nullptr);
   if (result != CUDA_SUCCESS) {
-    hidden.cancel();
+    untracked.cancel();
     return result;
   }
-  if (!hidden.settle()) {
+  if (!untracked.settle()) {
     undo(made);
-    hidden.cancel();
+    untracked.cancel();
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   *loaded = made;
@@ -37,7 +37,7 @@ CUresult unload(Call call) {
   const CUresult result = call();
   Place place;
   if (result == CUDA_SUCCESS && mode() == Mode::active && current_place(&place) && place.dev != kNotInJob) {
-    settle_hidden(static_cast<unsigned>(place.dev), Kind::module);
+    settle_untracked(static_cast<unsigned>(place.dev), Kind::module);
   }
   return result;
 }
@@ -98,21 +98,21 @@ CUresult cuLibraryUnload(CUlibrary library) {
 
 // A library is loaded into a context when something of it is first asked for there.
 CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library) {
-  return and_measure_later(REAL(cuLibraryGetModule)(module, library));
+  return remeasure_after(REAL(cuLibraryGetModule)(module, library));
 }
 
 CUresult cuLibraryGetGlobal(CUdeviceptr *pointer, size_t *bytes, CUlibrary library, const char *name) {
-  return and_measure_later(REAL(cuLibraryGetGlobal)(pointer, bytes, library, name));
+  return remeasure_after(REAL(cuLibraryGetGlobal)(pointer, bytes, library, name));
 }
 
 CUresult cuLibraryGetManaged(CUdeviceptr *pointer, size_t *bytes, CUlibrary library, const char *name) {
-  return and_measure_later(REAL(cuLibraryGetManaged)(pointer, bytes, library, name));
+  return remeasure_after(REAL(cuLibraryGetManaged)(pointer, bytes, library, name));
 }
 
 CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
-  return and_measure_later(REAL(cuKernelGetFunction)(function, kernel));
+  return remeasure_after(REAL(cuKernelGetFunction)(function, kernel));
 }
 
-CUresult cuFuncLoad(CUfunction function) { return and_measure_later(REAL(cuFuncLoad)(function)); }
+CUresult cuFuncLoad(CUfunction function) { return remeasure_after(REAL(cuFuncLoad)(function)); }
 
 }  // extern "C"

@@ -9,10 +9,10 @@ using namespace vgpu::region;
 using namespace vgpu::runtime;
 
 // The versions differ in how much is written for a process, which is measured.
-#define LIST_HOOK(symbol, protocol, Entry)                                                              \
-  nvmlReturn_t symbol(nvmlDevice_t device, unsigned int *count, Entry *infos) {                         \
-    return list_own(protocol, count, infos,                                                             \
-                    [&](unsigned *all, Entry *entries) { return REAL(symbol)(device, all, entries); }); \
+#define LIST_HOOK(symbol, protocol, Entry)                                                                        \
+  nvmlReturn_t symbol(nvmlDevice_t device, unsigned int *count, Entry *infos) {                                   \
+    return list_job_processes(protocol, count, infos,                                                             \
+                              [&](unsigned *all, Entry *entries) { return REAL(symbol)(device, all, entries); }); \
   }
 #define LIST_HOOKS(kind)                                                              \
   LIST_HOOK(nvmlDeviceGet##kind##RunningProcesses, kRunning, nvmlProcessInfo_v1_t)    \
@@ -32,18 +32,18 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProc
     return REAL(nvmlDeviceGetRunningProcessDetailList)(device, list);
   // What we cannot read we cannot filter; programs fall back to the version that the oldest driver knows.
   if (list->version != nvmlProcessDetailList_v1) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-  return list_own(kRunning, &list->numProcArrayEntries, list->procArray,
-                  [&](unsigned *all, nvmlProcessDetail_v1_t *entries) {
-                    nvmlProcessDetailList_t ours = {list->version, list->mode, *all, entries};
-                    const nvmlReturn_t result = REAL(nvmlDeviceGetRunningProcessDetailList)(device, &ours);
-                    *all = ours.numProcArrayEntries;
-                    return result;
-                  });
+  return list_job_processes(kRunning, &list->numProcArrayEntries, list->procArray,
+                            [&](unsigned *all, nvmlProcessDetail_v1_t *entries) {
+                              nvmlProcessDetailList_t ours = {list->version, list->mode, *all, entries};
+                              const nvmlReturn_t result = REAL(nvmlDeviceGetRunningProcessDetailList)(device, &ours);
+                              *all = ours.numProcArrayEntries;
+                              return result;
+                            });
 }
 
 // NVML also remembers processes that have ended. The region does not, so those are nobody's.
 nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *count, unsigned int *pids) {
-  return list_own(kRunning, count, pids, [&](unsigned *all, unsigned *entries) {
+  return list_job_processes(kRunning, count, pids, [&](unsigned *all, unsigned *entries) {
     return REAL(nvmlDeviceGetAccountingPids)(device, all, entries);
   });
 }

@@ -25,8 +25,8 @@ unsigned long long now_us() {
 }
 
 // The job's part of `percent`, which is all of the device's; that itself, where NVML does not know who it was.
-unsigned own_part(nvmlDevice_t device, Part part, unsigned percent) {
-  OwnList list(kShape<nvmlProcessUtilizationSample_t>);
+unsigned job_part(nvmlDevice_t device, Part part, unsigned percent) {
+  FilteredList list(kShape<nvmlProcessUtilizationSample_t>);
   const nvmlReturn_t result = list.fetch([&](unsigned *count, void *samples) {
     return REAL(nvmlDeviceGetProcessUtilization)(device, static_cast<nvmlProcessUtilizationSample_t *>(samples), count,
                                                  now_us() - kSamplePeriodUs);
@@ -39,7 +39,7 @@ unsigned own_part(nvmlDevice_t device, Part part, unsigned percent) {
   return std::min(own, percent);
 }
 
-bool is_to_be_shared(const NvmlCall &call, nvmlReturn_t result) {
+bool is_to_be_scaled(const NvmlCall &call, nvmlReturn_t result) {
   return result == NVML_SUCCESS && call.is_the_programs() && mode() == Mode::active;
 }
 
@@ -47,7 +47,7 @@ template <typename Call>
 nvmlReturn_t engine_utilisation(nvmlDevice_t device, Part part, unsigned *percent, Call real) {
   const NvmlCall call;
   const nvmlReturn_t result = real();
-  if (is_to_be_shared(call, result)) *percent = own_part(device, part, *percent);
+  if (is_to_be_scaled(call, result)) *percent = job_part(device, part, *percent);
   return result;
 }
 
@@ -57,7 +57,7 @@ extern "C" {
 
 nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *samples,
                                              unsigned int *count, unsigned long long last_seen) {
-  return list_own(kSampled, count, samples, [&](unsigned *all, nvmlProcessUtilizationSample_t *entries) {
+  return list_job_processes(kSampled, count, samples, [&](unsigned *all, nvmlProcessUtilizationSample_t *entries) {
     return REAL(nvmlDeviceGetProcessUtilization)(device, entries, all, last_seen);
   });
 }
@@ -66,13 +66,14 @@ nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device, nvmlProc
   if (info == nullptr || nvml_depth != 0 || mode() != Mode::active)
     return REAL(nvmlDeviceGetProcessesUtilizationInfo)(device, info);
   if (info->version != nvmlProcessesUtilizationInfo_v1) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-  return list_own(kSampled, &info->processSamplesCount, info->procUtilArray,
-                  [&](unsigned *all, nvmlProcessUtilizationInfo_v1_t *entries) {
-                    nvmlProcessesUtilizationInfo_t ours = {info->version, *all, info->lastSeenTimeStamp, entries};
-                    const nvmlReturn_t result = REAL(nvmlDeviceGetProcessesUtilizationInfo)(device, &ours);
-                    *all = ours.processSamplesCount;
-                    return result;
-                  });
+  return list_job_processes(
+      kSampled, &info->processSamplesCount, info->procUtilArray,
+      [&](unsigned *all, nvmlProcessUtilizationInfo_v1_t *entries) {
+        nvmlProcessesUtilizationInfo_t ours = {info->version, *all, info->lastSeenTimeStamp, entries};
+        const nvmlReturn_t result = REAL(nvmlDeviceGetProcessesUtilizationInfo)(device, &ours);
+        *all = ours.processSamplesCount;
+        return result;
+      });
 }
 
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates) {
@@ -93,10 +94,10 @@ nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned int *
 nvmlReturn_t nvmlDeviceGetDynamicPstatesInfo(nvmlDevice_t device, nvmlGpuDynamicPstatesInfo_t *info) {
   const NvmlCall call;
   const nvmlReturn_t result = REAL(nvmlDeviceGetDynamicPstatesInfo)(device, info);
-  if (!is_to_be_shared(call, result)) return result;
+  if (!is_to_be_scaled(call, result)) return result;
   auto &gpu = info->utilization[NVML_GPU_UTILIZATION_DOMAIN_GPU];
   if (gpu.bIsPresent != 0) {
-    gpu.percentage = own_part(device, &nvmlProcessUtilizationSample_t::smUtil, gpu.percentage);
+    gpu.percentage = job_part(device, &nvmlProcessUtilizationSample_t::smUtil, gpu.percentage);
   }
   return result;
 }

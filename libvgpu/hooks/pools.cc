@@ -1,4 +1,4 @@
-// Stream-ordered allocations: what a pool keeps in stock is charged, whoever uses it.
+// Stream-ordered allocations: what a pool has reserved is charged, whoever uses it.
 #include "runtime/charge.h"
 #include "runtime/graphs.h"
 #include "runtime/pool_memory.h"
@@ -31,11 +31,11 @@ CUresult allocate_from(CUmemoryPool pool, CUdeviceptr *pointer, size_t bytes, CU
     return call(pointer);
   }
   bool elsewhere = false;
-  Stock *stock = stock_of(pool, &elsewhere);
+  Pool *known = pool_of(pool, &elsewhere);
   if (elsewhere) return charge(kNotInJob, bytes);
-  if (stock == nullptr) return call(pointer);  // not a device's, or nothing the driver knows
-  settle_hidden_when_due();
-  StockCharge charge(*stock, bytes);
+  if (known == nullptr) return call(pointer);  // not a device's, or nothing the driver knows
+  settle_untracked_when_due();
+  PoolCharge charge(*known, bytes);
   if (!charge.reserve()) return CUDA_ERROR_OUT_OF_MEMORY;
   do {
     CUdeviceptr made = 0;
@@ -51,8 +51,8 @@ CUresult allocate_from(CUmemoryPool pool, CUdeviceptr *pointer, size_t bytes, CU
     undo(pool, made, stream);
     charge.cancel();
   } while (charge.reserve_again());
-  note_stock_may_shrink();
-  look_at_stock_when_due();
+  note_pools_may_shrink();
+  recheck_pools_when_due();
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -80,7 +80,7 @@ CUresult allocate_there(CUmemoryPool pool, CUdeviceptr *pointer, size_t bytes, C
 }
 
 // What is freed stays in the pool until it is trimmed, at the next synchronisation perhaps. Memory that was not from a
-// pool may be freed this way too, at a time that nobody tells: until it is measured it counts as hidden memory.
+// pool may be freed this way too, at a time that nobody tells: until it is measured it counts as untracked memory.
 template <typename Call>
 CUresult free_async(CUdeviceptr pointer, Call call) {
   if (mode() != Mode::active) return call();
@@ -88,10 +88,10 @@ CUresult free_async(CUdeviceptr pointer, Call call) {
   const std::uint64_t key = allocation_key(Handle::pointer, pointer);
   const bool plain = take_allocation(key, &allocation);
   const CUresult result = call();
-  if (result == CUDA_SUCCESS) note_stock_may_shrink();
+  if (result == CUDA_SUCCESS) note_pools_may_shrink();
   if (!plain) return result;
   if (result == CUDA_SUCCESS) {
-    hide_data(allocation.dev, bytes_of(allocation.units));
+    untrack_data(allocation.dev, bytes_of(allocation.units));
   } else {
     Allocation displaced;
     add_allocation(key, allocation, &displaced);
@@ -156,15 +156,15 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   if (result != CUDA_SUCCESS) {
     put_back_pool(pool, forgotten);
   } else if (forgotten.bytes != 0) {
-    hide_data(forgotten.dev, forgotten.bytes);
+    untrack_data(forgotten.dev, forgotten.bytes);
   }
   return result;
 }
 
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
   const CUresult result = REAL(cuMemPoolTrimTo)(pool, keep);
-  note_stock_may_shrink();
-  look_at_stock_when_due();
+  note_pools_may_shrink();
+  recheck_pools_when_due();
   return result;
 }
 

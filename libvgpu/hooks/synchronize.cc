@@ -16,7 +16,7 @@ CUresult waited(Wait wait) {
   if (is_metered) sm::before_waiting();
   const CUresult result = wait();
   if (is_metered) sm::after_waiting();
-  look_at_stock_when_due();
+  recheck_pools_when_due();
   return result;
 }
 

@@ -31,7 +31,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const C
   if (now == Mode::closed) return kNotReady;
   const bool on_device = properties != nullptr && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
   if (now == Mode::inert || !on_device) return call(handle);
-  settle_hidden_when_due();
+  settle_untracked_when_due();
   const int dev = region_device(properties->location.id);
   if (dev == kNotInJob && !exists(properties->location.id)) return call(handle);
   if (const CUresult refused = charge(dev, bytes); refused != CUDA_SUCCESS) return refused;

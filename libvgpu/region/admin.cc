@@ -165,8 +165,8 @@ Error sweep_region(const char *directory, Trust trust, unsigned *reclaimed) {
   RegionFiles files;
   if (Error error = open_region(directory, trust, O_RDWR, &files)) return error;
   const auto work = [&](const Usage &usage) {
-    Prober prober({directory, files.usage_identity}, usage);
-    return sweep(usage, prober, kAllDevices);
+    LivenessCheck liveness({directory, files.usage_identity}, usage);
+    return sweep(usage, liveness, kAllDevices);
   };
   if (on_mapping(files.usage, files.header.ndev, work, reclaimed)) return {};
   return make_error(Fault::corrupt, "%s/usage is damaged or changing under us; nothing was swept", directory);

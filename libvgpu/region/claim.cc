@@ -45,10 +45,10 @@ Claim claim_slot(const Region &region) {
   // Without a start time nobody may judge us by our PID, which can be another process's tomorrow.
   owner.ns = self.start_time != 0 ? enter_namespace(usage, self.namespaces) : kUnknownNamespace;
 
-  Prober prober(region.usage_path(), usage, Effort::thorough, self);
+  LivenessCheck liveness(region.usage_path(), usage, Effort::thorough, self);
   for (unsigned slot = kRootSlot + 1; slot < kSlots; ++slot) {
     const std::uint64_t word = usage.owner(slot).load(std::memory_order_acquire);
-    if (OwnerWord::unpack(word).state != OwnerWord::kFree && prober.is_my_former_image(slot, word)) {
+    if (OwnerWord::unpack(word).state != OwnerWord::kFree && liveness.is_my_former_image(slot, word)) {
       reclaim(usage, slot, word);
     }
   }
@@ -68,7 +68,7 @@ Claim claim_slot(const Region &region) {
     for (unsigned i = 0; i < kRankSlots; ++i) {
       if (claim_one(usage, taker, 1 + (first + i) % kRankSlots, owner, &claim)) return claim;
     }
-    sweep(usage, prober, kAllDevices);
+    sweep(usage, liveness, kAllDevices);
   }
   claim.fault = Fault::no_slot;
   return claim;

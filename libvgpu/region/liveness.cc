@@ -163,10 +163,10 @@ Verdict judge(const Evidence &evidence) {
   return evidence.same_namespace && evidence.process == ProcessState::absent ? Verdict::dead : Verdict::alive;
 }
 
-Prober::Prober(const UsagePath &path, const Usage &usage, Effort effort, const SelfIdentity &self)
+LivenessCheck::LivenessCheck(const UsagePath &path, const Usage &usage, Effort effort, const SelfIdentity &self)
     : path_(path), effort_(effort), self_(self), namespace_(find_namespace(usage, self_.namespaces)) {}
 
-Token Prober::token(unsigned slot) {
+Token LivenessCheck::token(unsigned slot) {
   if (!tried_open_) {
     tried_open_ = true;
     usage_fd_ = reopen_usage(path_, O_RDONLY);
@@ -177,7 +177,7 @@ Token Prober::token(unsigned slot) {
   return lock.l_type == F_UNLCK ? Token::free : Token::held;
 }
 
-ProcessState Prober::look_up(const OwnerWord &owner, Token token) const {
+ProcessState LivenessCheck::look_up(const OwnerWord &owner, Token token) const {
   const auto pid = static_cast<pid_t>(owner.pid);
   // kill() first: it needs no file descriptor, and unlike /proc it does not hide other users' processes.
   if (kill(pid, 0) != 0 && errno == ESRCH) return ProcessState::absent;
@@ -189,7 +189,7 @@ ProcessState Prober::look_up(const OwnerWord &owner, Token token) const {
   return classify(stat, owner.start);
 }
 
-Verdict Prober::examine(unsigned slot, std::uint64_t word) {
+Verdict LivenessCheck::examine(unsigned slot, std::uint64_t word) {
   const OwnerWord owner = OwnerWord::unpack(word);
   Evidence evidence;
   evidence.same_namespace = namespace_ != kUnknownNamespace && owner.ns == namespace_;
@@ -200,7 +200,7 @@ Verdict Prober::examine(unsigned slot, std::uint64_t word) {
   return judge(evidence);
 }
 
-bool Prober::is_my_former_image(unsigned slot, std::uint64_t word) {
+bool LivenessCheck::is_my_former_image(unsigned slot, std::uint64_t word) {
   const OwnerWord owner = OwnerWord::unpack(word);
   return namespace_ != kUnknownNamespace && owner.ns == namespace_ &&
          owner.pid == static_cast<std::uint64_t>(self_.pid) &&

@@ -116,11 +116,11 @@ Verdict judge(const Evidence &evidence);
 enum class Effort : std::uint8_t { tokens, quick, thorough };
 
 // Gathers evidence for one sweep. Uses file descriptors only while it lives.
-class Prober {
+class LivenessCheck {
  public:
-  Prober(const UsagePath &path, const Usage &usage, Effort effort = Effort::thorough)
-      : Prober(path, usage, effort, identify_self()) {}
-  Prober(const UsagePath &path, const Usage &usage, Effort effort, const SelfIdentity &self);
+  LivenessCheck(const UsagePath &path, const Usage &usage, Effort effort = Effort::thorough)
+      : LivenessCheck(path, usage, effort, identify_self()) {}
+  LivenessCheck(const UsagePath &path, const Usage &usage, Effort effort, const SelfIdentity &self);
 
   Verdict examine(unsigned slot, std::uint64_t owner);
   Token token(unsigned slot);

@@ -1,11 +1,9 @@
 // Rank: a process's slot, and its reserve and release.
-#include <pthread.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/mutex.h"
+#include "base/wiped.h"
 #include "claim.h"
 #include "region.h"
 #include "steps.h"
@@ -24,17 +22,6 @@ constexpr std::uint64_t kSweepIntervalMs = 100;  // how long a memory query may 
 constexpr std::uint64_t kThoroughIntervalMs = kGraceMs;
 constexpr std::uint64_t kRetryIntervalMs = 100;  // how often a process without a slot looks for one
 
-class MutexGuard {
- public:
-  explicit MutexGuard(pthread_mutex_t &mutex) : mutex_(mutex) { pthread_mutex_lock(&mutex_); }
-  ~MutexGuard() { pthread_mutex_unlock(&mutex_); }
-  MutexGuard(const MutexGuard &) = delete;
-  MutexGuard &operator=(const MutexGuard &) = delete;
-
- private:
-  pthread_mutex_t &mutex_;
-};
-
 // Writes the line only when there is something to write.
 void raise_peak(Word &peak, std::uint64_t units) {
   std::uint64_t seen = peak.load(memory_order_relaxed);
@@ -49,46 +36,40 @@ void raise_peak(Word &peak, std::uint64_t units) {
 
 }  // namespace
 
-// Lives in pages of its own that the kernel wipes in a forked child. All zeroes means detached and unlocked, so that
-// fork, _Fork and a raw clone need no handlers, whatever the other threads were doing.
+// Lives in pages that the kernel wipes in a forked child; see base/wiped.h. All zeroes means detached and unlocked.
 struct Rank::Process {
   // Serialises this process's operations on one device: a lane has one owner, not one per thread.
   struct Device {
-    pthread_mutex_t mutex;
-    std::atomic<std::uint64_t> held_units;   // under `mutex`; read by memory queries
-    std::uint64_t peak_units;                // under `mutex`; the most it was
-    std::atomic<std::uint64_t> seen_exits;   // any thread; what the last memory query knew
-    std::atomic<std::uint64_t> swept_ms;     // any thread
-    std::atomic<std::uint64_t> thorough_ms;  // any thread; when a refusal last looked hard
+    Mutex mutex;
+    std::atomic<std::uint64_t> held_units;            // written under `mutex`; read by memory queries
+    std::uint64_t peak_units VGPU_GUARDED_BY(mutex);  // the most it was
+    std::atomic<std::uint64_t> seen_exits;            // any thread; what the last memory query knew
+    std::atomic<std::uint64_t> swept_ms;              // any thread
+    std::atomic<std::uint64_t> thorough_ms;           // any thread; when a refusal last looked hard
   };
 
-  pthread_mutex_t mutex;             // attach, leave, and `info`
+  Mutex mutex;                       // attach, leave, and `info`
   std::atomic<std::uint64_t> owner;  // our owner word; 0: detached. Written under `mutex`, read by every operation
   unsigned slot;                     // written before `owner`
-  Fault trouble;                     // under `mutex`
-  std::uint64_t tried_ms;            // under `mutex`; when it last looked for a slot
-  InfoValues info;                   // under `mutex`; the shared block is a copy of it
+  Fault trouble VGPU_GUARDED_BY(mutex);
+  std::uint64_t tried_ms VGPU_GUARDED_BY(mutex);  // when it last looked for a slot
+  InfoValues info VGPU_GUARDED_BY(mutex);         // the shared block is a copy of it
   Device devices[kMaxDevices];
 };
 
 template <typename Update>
 void Rank::update_info(Process &process, Update update) {
-  MutexGuard guard(process.mutex);
+  ScopedLock lock(process.mutex);
   update(process.info);
   write_info(region_->usage().info(process.slot), process.info);
 }
 
 Error Rank::attach(const Region &region, Rank *rank) {
   if (rank->process_ != nullptr) return make_error(Fault::invalid, "this rank is attached already");
-  void *page = mmap(nullptr, sizeof(Process), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (page == MAP_FAILED) return system_error("no memory for the process state");
-  if (madvise(page, sizeof(Process), MADV_WIPEONFORK) != 0) {
-    const Error error = system_error("this kernel cannot wipe memory on fork; Linux 4.14 or newer is needed");
-    munmap(page, sizeof(Process));
-    return error;
-  }
+  void *pages = nullptr;
+  if (Error error = map_wiped_on_fork(sizeof(Process), &pages)) return error;
   rank->region_ = &region;
-  rank->process_ = static_cast<Process *>(page);
+  rank->process_ = static_cast<Process *>(pages);
   return rank->attach_now() != nullptr ? Error{} : rank->trouble();
 }
 
@@ -97,7 +78,7 @@ Rank::~Rank() {
 }
 
 Rank::Process *Rank::attach_now() {
-  MutexGuard guard(process_->mutex);
+  ScopedLock lock(process_->mutex);
   if (process_->owner.load(memory_order_relaxed) != 0) return process_;  // another thread was first
   if (process_->trouble == Fault::corrupt) return nullptr;               // evicted: see attached()
   const std::uint64_t now = coarse_ms();
@@ -122,7 +103,7 @@ Rank::Process *Rank::attached() {
   // longer counted, so nothing more may be had.
   const std::uint64_t now = region_->usage().owner(process_->slot).load(memory_order_relaxed);
   if (((now ^ mine) & ~OwnerWord::State::put(OwnerWord::State::kMask)) == 0) return process_;
-  MutexGuard guard(process_->mutex);
+  ScopedLock lock(process_->mutex);
   process_->trouble = Fault::corrupt;
   process_->owner.store(0, memory_order_release);
   return nullptr;
@@ -135,7 +116,7 @@ Commit Rank::change(Process &process, unsigned dev, const LaneChange &change) {
   std::uint64_t held = 0;
   bool own_peak = false;
   {
-    MutexGuard guard(device.mutex);
+    ScopedLock lock(device.mutex);
     result = change_lane(usage, dev, change);
     if (result.commit == Commit::no_room) return Commit::no_room;
     held = device.held_units.load(memory_order_relaxed) - result.units_before + result.units_after;
@@ -199,8 +180,8 @@ void Rank::release(unsigned dev, Kind kind, std::uint64_t bytes) {
 }
 
 void Rank::sweep_device(unsigned dev, Effort effort) {
-  Prober prober(region_->usage_path(), region_->usage(), effort);
-  sweep(region_->usage(), prober, dev);
+  LivenessCheck liveness(region_->usage_path(), region_->usage(), effort);
+  sweep(region_->usage(), liveness, dev);
 }
 
 std::uint64_t Rank::memory_used(unsigned dev) {
@@ -256,7 +237,7 @@ void Rank::note_host_pid(std::uint32_t pid) {
 }
 
 void Rank::leave() {
-  MutexGuard guard(process_->mutex);
+  ScopedLock lock(process_->mutex);
   std::uint64_t owner = process_->owner.load(memory_order_relaxed);
   if (OwnerWord::unpack(owner).state != OwnerWord::kActive) return;
   OwnerWord exiting = OwnerWord::unpack(owner);
@@ -279,7 +260,7 @@ unsigned Rank::slot() const {
 
 Error Rank::trouble() const {
   if (process_ == nullptr) return make_error(Fault::invalid, "this process never attached to a region");
-  MutexGuard guard(process_->mutex);
+  ScopedLock lock(process_->mutex);
   if (process_->trouble == Fault::no_slot) {
     return make_error(Fault::no_slot,
                       "job %llu has %u processes with GPU contexts already; end some of them on this node",

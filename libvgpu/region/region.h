@@ -1,4 +1,6 @@
-// The shared accounting of one job on one node: create it, attach to it, charge device memory to it, look at it.
+// The shared accounting of one job on one node: create it, attach to it, charge device memory to it, look at it. How its
+// files are opened, checked, swept and read may be changed in this folder alone; their layout is shared with every release
+// that runs beside this one, and the protocol of accounting.h with tests/model.
 //
 //   Region::create(parent, name, spec)     the plugin, or a user for himself, before any rank runs
 //   Region::attach(directory, trust, &r)   a rank maps the region

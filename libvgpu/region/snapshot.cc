@@ -70,10 +70,11 @@ Error Snapshot::read(const char *directory, Trust trust, Detail detail, Snapshot
   if (Error error = snapshot->decode(reader, files, limits.devices)) return error;
   if (detail != Detail::memory) {
     const Effort effort = detail == Detail::liveness ? Effort::thorough : Effort::tokens;
-    Prober prober({directory, files.usage_identity}, reader.view(), effort, self != nullptr ? *self : identify_self());
+    LivenessCheck liveness({directory, files.usage_identity}, reader.view(), effort,
+                           self != nullptr ? *self : identify_self());
     for (unsigned i = 0; i < snapshot->rank_count_; ++i) {
       RankSnapshot &rank = snapshot->ranks_[i];
-      rank.verdict = prober.examine(rank.slot, rank.owner.pack());
+      rank.verdict = liveness.examine(rank.slot, rank.owner.pack());
     }
   }
   return {};

@@ -21,7 +21,7 @@ bool grace_is_over(Word &suspect, std::uint64_t gen, std::uint64_t now_ms) {
 
 }  // namespace
 
-unsigned sweep(const Usage &usage, Prober &prober, unsigned dev) {
+unsigned sweep(const Usage &usage, LivenessCheck &liveness, unsigned dev) {
   unsigned freed = 0;
   for (unsigned slot = kRootSlot + 1; slot < kSlots; ++slot) {
     // Acquire: pairs with the attacher's CAS, so that the lanes we look at are not older than this owner.
@@ -31,7 +31,7 @@ unsigned sweep(const Usage &usage, Prober &prober, unsigned dev) {
     if (dev != kAllDevices && !was_ever_used(usage, slot, dev)) continue;
     VGPU_STEP(sweep_read_lanes);
 
-    const Verdict verdict = prober.examine(slot, owner);
+    const Verdict verdict = liveness.examine(slot, owner);
     Word &suspect = usage.suspect(slot);
     if (verdict == Verdict::alive) {
       // Or an old suspicion would make the next one count at once.

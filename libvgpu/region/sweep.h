@@ -7,6 +7,6 @@
 namespace vgpu::region {
 
 // Looks at every slot that may hold memory on `dev` (kAllDevices: at every slot in use) and returns how many it freed.
-unsigned sweep(const Usage &usage, Prober &prober, unsigned dev);
+unsigned sweep(const Usage &usage, LivenessCheck &liveness, unsigned dev);
 
 }  // namespace vgpu::region

@@ -1,6 +1,7 @@
 #include "allocations.h"
 
 #include "base/flat_map.h"
+#include "base/mutex.h"
 #include "base/wiped.h"
 #include "region/words.h"
 
@@ -48,6 +49,7 @@ class Shard {
   void take_all_of(unsigned context, std::uint64_t units[region::kMaxDevices]) {
     ScopedLock lock(mutex_);
     map_.erase_if([&](std::uint64_t, std::uint64_t value) {
+      mutex_.assert_held();
       const Allocation allocation = unpack(value);
       if (allocation.context != context) return false;
       units[allocation.dev] += allocation.units;
@@ -62,15 +64,14 @@ class Shard {
   }
 
  private:
-  void subtract(const Allocation &gone) {
+  void subtract(const Allocation &gone) VGPU_REQUIRES(mutex_) {
     recorded_[gone.dev].units -= gone.units;
     if (gone.elastic) recorded_[gone.dev].elastic_units -= gone.units;
   }
 
-  // All under mutex_.
-  alignas(region::kLine) pthread_mutex_t mutex_;
-  FlatMap map_;
-  Recorded recorded_[region::kMaxDevices];
+  alignas(region::kLine) Mutex mutex_;
+  FlatMap map_ VGPU_GUARDED_BY(mutex_);
+  Recorded recorded_[region::kMaxDevices] VGPU_GUARDED_BY(mutex_);
 };
 
 constexpr unsigned kShards = 64;

@@ -14,7 +14,7 @@ enum class Handle : std::uint64_t {
   pointer,
   array,
   mipmap,
-  ours,  // a number of our own: physical memory (physical.h), stock (stock.h)
+  ours,  // a number of our own: physical memory (physical.h), a pool (pool_memory.h)
 };
 
 struct Allocation {

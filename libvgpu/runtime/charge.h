@@ -24,10 +24,10 @@ inline bool exists(CUdevice ordinal) {
 // What an allocation holds: what it was charged for; perhaps less; or less, and it may be larger than the device.
 enum class Size : std::uint8_t { fixed, elastic, managed };
 
-// Charges `bytes` on a device. Says why not.
+// Charges `bytes` on a device. Logs why not.
 inline CUresult charge(int dev, std::uint64_t bytes, Size size = Size::fixed) {
   if (dev == kNotInJob) {
-    say_not_in_job();
+    log_not_in_job();
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   // Who has no limit may oversubscribe the device with managed memory, as anywhere else.
@@ -38,9 +38,9 @@ inline CUresult charge(int dev, std::uint64_t bytes, Size size = Size::fixed) {
   return charged ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-// After a call that may take memory nobody sees.
-inline CUresult and_measure_later(CUresult result) {
-  if (result == CUDA_SUCCESS && mode() == Mode::active) note_hidden_growth();
+// After a call that may have taken untracked memory: it is measured with the next allocation.
+inline CUresult remeasure_after(CUresult result) {
+  if (result == CUDA_SUCCESS && mode() == Mode::active) note_untracked_growth();
   return result;
 }
 
@@ -53,7 +53,7 @@ template <typename Call, typename Key, typename Actual, typename Undo>
 CUresult allocate(std::uint64_t bytes, Size size, Call call, Key key, Actual actual, Undo undo) {
   const Mode now = mode();
   if (now != Mode::active) return now == Mode::inert ? call() : kNotReady;
-  settle_hidden_when_due();
+  settle_untracked_when_due();
   Place place;
   if (!current_place(&place)) {
     // The driver says what is wrong. If nothing is, we do not know where the memory is, and nobody may have it.
@@ -105,9 +105,9 @@ CUresult release(std::uint64_t key, Call call) {
   const bool ours = take_allocation(key, &allocation);
   const CUresult result = call();
   if (!ours) {
-    // Perhaps a pool's: those go back to their stock.
-    note_stock_may_shrink();
-    look_at_stock_when_due();
+    // Perhaps a pool's: it goes back there.
+    note_pools_may_shrink();
+    recheck_pools_when_due();
     return result;
   }
   if (result == CUDA_SUCCESS) {

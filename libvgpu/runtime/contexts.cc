@@ -1,6 +1,7 @@
 #include "contexts.h"
 
 #include "allocations.h"
+#include "base/mutex.h"
 #include "base/wiped.h"
 #include "devices.h"
 #include "driver/table.h"
@@ -28,9 +29,9 @@ struct Entry {
 };
 
 struct Contexts {
-  pthread_mutex_t mutex;
-  unsigned high;                // under `mutex`; no entry in use at or beyond this
-  Entry entries[kMaxContexts];  // under `mutex`; entry 0 stays unused
+  Mutex mutex;
+  unsigned high VGPU_GUARDED_BY(mutex);                // no entry in use at or beyond this
+  Entry entries[kMaxContexts] VGPU_GUARDED_BY(mutex);  // entry 0 stays unused
 };
 constinit WipedOnFork<Contexts> contexts;
 
@@ -42,14 +43,14 @@ void forget_remembered() {
   if (std::atomic<std::uint32_t> *epoch = context_epoch.get()) epoch->store(fresh_epoch(), std::memory_order_release);
 }
 
-unsigned find(const Contexts &all, CUcontext context) {
+unsigned find(const Contexts &all, CUcontext context) VGPU_REQUIRES(all.mutex) {
   for (unsigned i = 1; i < all.high; ++i) {
     if (all.entries[i].is(context)) return i;
   }
   return 0;
 }
 
-unsigned find_or_add(Contexts &all, CUcontext context, CUdevice ordinal) {
+unsigned find_or_add(Contexts &all, CUcontext context, CUdevice ordinal) VGPU_REQUIRES(all.mutex) {
   if (const unsigned found = find(all, context)) return found;
   unsigned index = 1;
   while (index < all.high && all.entries[index].context != nullptr) ++index;
@@ -59,14 +60,14 @@ unsigned find_or_add(Contexts &all, CUcontext context, CUdevice ordinal) {
   return index;
 }
 
-void add_green(Contexts &all, CUcontext context, CUgreenCtx green, unsigned home) {
+void add_green(Contexts &all, CUcontext context, CUgreenCtx green, unsigned home) VGPU_REQUIRES(all.mutex) {
   const unsigned index = find_or_add(all, context, all.entries[home].ordinal);
   if (index == 0) return;
   all.entries[index].home = home;
   all.entries[index].green = green;
 }
 
-Place place_of(const Contexts &all, unsigned index) {
+Place place_of(const Contexts &all, unsigned index) VGPU_REQUIRES(all.mutex) {
   const Entry &entry = all.entries[index];
   return {entry.home != 0 ? entry.home : index, entry.dev, entry.ordinal, entry.serial};
 }

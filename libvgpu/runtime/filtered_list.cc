@@ -14,9 +14,9 @@ constexpr unsigned kMostEntries = 1u << 20;
 
 }  // namespace
 
-OwnList::~OwnList() { std::free(entries_); }
+FilteredList::~FilteredList() { std::free(entries_); }
 
-bool OwnList::make_room(unsigned entries) {
+bool FilteredList::make_room(unsigned entries) {
   std::free(entries_);
   room_ = entries < kMostEntries ? entries : kMostEntries;
   entries_ = static_cast<unsigned char *>(std::malloc(room_ * kMostBytes));
@@ -24,7 +24,7 @@ bool OwnList::make_room(unsigned entries) {
   return entries_ != nullptr;
 }
 
-void OwnList::measure() {
+void FilteredList::measure() {
   if (count_ > room_) count_ = room_;
   if (count_ == 0) return;
   std::size_t written = room_ * kMostBytes;
@@ -35,13 +35,13 @@ void OwnList::measure() {
   if (stride_ < shape_.pid_offset + sizeof(unsigned) || stride_ > kMostBytes) count_ = 0;
 }
 
-unsigned OwnList::pid(unsigned index) const {
+unsigned FilteredList::pid(unsigned index) const {
   unsigned pid = 0;
   std::memcpy(&pid, entries_ + index * stride_ + shape_.pid_offset, sizeof pid);
   return pid;
 }
 
-void OwnList::keep_own() {
+void FilteredList::keep_job_processes() {
   JobProcesses job;
   for (unsigned i = 0; i < count_; ++i) job.see(pid(i));
   unsigned kept = 0;
@@ -51,7 +51,7 @@ void OwnList::keep_own() {
   count_ = kept;
 }
 
-nvmlReturn_t OwnList::give(unsigned *count, void *entries) const {
+nvmlReturn_t FilteredList::give(unsigned *count, void *entries) const {
   const bool fits = count_ <= *count;
   *count = count_;
   if (!fits) return NVML_ERROR_INSUFFICIENT_SIZE;

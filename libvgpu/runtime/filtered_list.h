@@ -24,12 +24,12 @@ inline constexpr EntryShape kShape{alignof(Entry), offsetof(Entry, pid)};
 template <>
 inline constexpr EntryShape kShape<unsigned>{alignof(unsigned), 0};
 
-class OwnList {
+class FilteredList {
  public:
-  explicit OwnList(EntryShape shape) : shape_(shape) {}
-  ~OwnList();
-  OwnList(const OwnList &) = delete;
-  OwnList &operator=(const OwnList &) = delete;
+  explicit FilteredList(EntryShape shape) : shape_(shape) {}
+  ~FilteredList();
+  FilteredList(const FilteredList &) = delete;
+  FilteredList &operator=(const FilteredList &) = delete;
 
   // Fills the list by call(count, entries), which is NVML's own, and keeps what is the job's.
   template <typename Call>
@@ -45,7 +45,7 @@ class OwnList {
       count_ = 0;
     } else {
       measure();
-      keep_own();
+      keep_job_processes();
     }
     return result;
   }
@@ -63,7 +63,7 @@ class OwnList {
 
   bool make_room(unsigned entries);
   void measure();
-  void keep_own();
+  void keep_job_processes();
   unsigned pid(unsigned index) const;
 
   EntryShape shape_;
@@ -85,12 +85,12 @@ inline constexpr ListProtocol kSessions{NVML_SUCCESS, false, NVML_SUCCESS};
 
 // A call of the program's that lists processes.
 template <typename Entry, typename Call>
-nvmlReturn_t list_own(const ListProtocol &protocol, unsigned *count, Entry *entries, Call call) {
+nvmlReturn_t list_job_processes(const ListProtocol &protocol, unsigned *count, Entry *entries, Call call) {
   const driver::NvmlCall guard;
   // NVML itself says what is wrong with a question.
   const bool is_wrong = count == nullptr || (entries == nullptr && *count != 0 && !protocol.null_asks_for_room);
   if (!guard.is_the_programs() || mode() != Mode::active || is_wrong) return call(count, entries);
-  OwnList list(kShape<Entry>);
+  FilteredList list(kShape<Entry>);
   const nvmlReturn_t result =
       list.fetch([&](unsigned *all, void *room) { return call(all, static_cast<Entry *>(room)); });
   if (result != NVML_SUCCESS) return result;

@@ -1,6 +1,7 @@
 #include "graphs.h"
 
 #include "base/flat_map.h"
+#include "base/mutex.h"
 #include "base/wiped.h"
 #include "driver/table.h"
 #include "region/layout.h"
@@ -16,8 +17,8 @@ constexpr std::uint64_t kBlock = 2 << 20;
 constexpr unsigned kMaxDepth = 16;  // of child graphs
 
 struct Launches {
-  pthread_mutex_t mutex;
-  FlatMap bytes;  // of an executable graph and a device -> what a launch takes
+  Mutex mutex;
+  FlatMap bytes VGPU_GUARDED_BY(mutex);  // of an executable graph and a device -> what a launch takes
 };
 constinit WipedOnFork<Launches> launches;
 

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 
+#include "base/clock.h"
 #include "base/wiped.h"
 #include "contexts.h"
 #include "job_processes.h"
@@ -19,7 +20,7 @@ namespace vgpu::runtime {
 
 namespace {
 
-constexpr unsigned kStepMs = 20;
+constexpr std::uint64_t kStepNs = 20'000'000;
 constexpr unsigned kSteps = 10;
 constexpr unsigned kLockMs = 10'000;  // more than a hundred ranks that follow each other without a pause
 
@@ -31,13 +32,11 @@ struct HostPid {
 };
 constinit WipedOnFork<HostPid> host_pid;
 
-// To the next point in time, so that a program full of signals does not use up the steps in no time.
-void sleep_a_step(timespec *due) {
-  constexpr long kSecond = 1'000'000'000;
-  due->tv_nsec += kStepMs * 1'000'000;
-  due->tv_sec += due->tv_nsec / kSecond;
-  due->tv_nsec %= kSecond;
-  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, due, nullptr) == EINTR) {
+// To a point in time, so that a program full of signals does not use up the steps in no time.
+void sleep_until(std::uint64_t due_ns) {
+  constexpr std::uint64_t kSecond = 1'000'000'000;
+  const timespec due = {static_cast<time_t>(due_ns / kSecond), static_cast<long>(due_ns % kSecond)};
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, nullptr) == EINTR) {
   }
 }
 
@@ -62,7 +61,7 @@ unsigned nvml_pid() {
 bool doubt_host_pid() {
   HostPid *state = host_pid.get();
   if (state == nullptr || !state->found.exchange(false, std::memory_order_relaxed)) return false;
-  sayf(LogLevel::info, "process %d took the node's process %u for itself", getpid(), nvml_pid());
+  log_format(LogLevel::info, "process %d took the node's process %u for itself", getpid(), nvml_pid());
   state->number.store(0, std::memory_order_relaxed);
   rank().note_host_pid(0);
   return true;
@@ -83,7 +82,8 @@ bool HostPidSearch::begin() {
   file_ = reopen_usage(job_region().usage_path(), O_RDWR);
   if (!file_) return false;
   if (const Error error = FileLock::acquire(file_.get(), region::kDetectionByte, kLockMs, &lock_)) {
-    sayf(LogLevel::info, "process %d did not get its turn to find its number on the node: %s", getpid(), error.text);
+    log_format(LogLevel::info, "process %d did not get its turn to find its number on the node: %s", getpid(),
+               error.text);
     return false;
   }
   return list_processes(dev_, &before_);
@@ -112,16 +112,15 @@ unsigned HostPidSearch::find_new() const {
 
 void HostPidSearch::finish() {
   if (!active_) return;
-  timespec due;
-  clock_gettime(CLOCK_MONOTONIC, &due);
+  std::uint64_t due_ns = monotonic_ns();
   unsigned number = find_new();
   for (unsigned step = 0; number == 0 && step < kSteps; ++step) {
-    sleep_a_step(&due);
+    sleep_until(due_ns += kStepNs);
     number = find_new();
   }
   if (number == 0) {
-    sayf(LogLevel::info, "NVML does not show which process of the node %d is; what its contexts take is a guess",
-         getpid());
+    log_format(LogLevel::info, "NVML does not show which process of the node %d is; what its contexts take is a guess",
+               getpid());
     return;
   }
   HostPid &state = *host_pid.get();
@@ -129,7 +128,7 @@ void HostPidSearch::finish() {
   state.number.store(number, std::memory_order_relaxed);
   // A driver that names us as we do ourselves has not said what the host calls us.
   if (number != static_cast<unsigned>(getpid())) rank().note_host_pid(number);
-  sayf(LogLevel::debug, "process %d is process %u of the node", getpid(), number);
+  log_format(LogLevel::debug, "process %d is process %u of the node", getpid(), number);
 }
 
 }  // namespace vgpu::runtime

@@ -26,7 +26,7 @@ unsigned noted_host_pid(const region::Usage &usage, unsigned slot, const region:
 }  // namespace
 
 JobProcesses::JobProcesses(const region::SelfIdentity &self)
-    : prober_(job_region().usage_path(), job_region().usage(), region::Effort::quick, self),
+    : liveness_(job_region().usage_path(), job_region().usage(), region::Effort::quick, self),
       self_(nvml_pid()),
       numbers_are_ours_(!is_initial(self.namespaces)) {
   const region::Usage &usage = job_region().usage();
@@ -54,7 +54,7 @@ bool JobProcesses::has(unsigned pid) {
     const Member &member = members_[i];
     if (pid != member.host_pid && !(numbers_are_ours_ && pid == member.pid_here)) continue;
     // The number of a rank that is gone may be anybody's.
-    if (prober_.examine(member.slot, member.owner) == region::Verdict::alive) return true;
+    if (liveness_.examine(member.slot, member.owner) == region::Verdict::alive) return true;
   }
   return false;
 }

@@ -27,7 +27,7 @@ class JobProcesses {
     unsigned pid_here;  // 0: it is in another namespace
   };
 
-  region::Prober prober_;
+  region::LivenessCheck liveness_;
   Member members_[region::kSlots];
   unsigned count_ = 0;
   unsigned self_;

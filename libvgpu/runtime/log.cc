@@ -50,12 +50,12 @@ __attribute__((constructor)) void read_level() {
 
 }  // namespace
 
-bool is_said(LogLevel wanted) { return wanted <= level; }
+bool is_logged(LogLevel wanted) { return wanted <= level; }
 
-void say(LogLevel wanted, const char *text) {
+void log_text(LogLevel wanted, const char *text) {
   const int saved_errno = errno;
   FileName now;
-  if (!is_said(wanted) || !has_stderr || !name_of_stderr(&now) || !(now == first_stderr)) {
+  if (!is_logged(wanted) || !has_stderr || !name_of_stderr(&now) || !(now == first_stderr)) {
     errno = saved_errno;
     return;
   }
@@ -72,14 +72,14 @@ void say(LogLevel wanted, const char *text) {
   errno = saved_errno;
 }
 
-void sayf(LogLevel wanted, const char *format, ...) {
-  if (!is_said(wanted)) return;
+void log_format(LogLevel wanted, const char *format, ...) {
+  if (!is_logged(wanted)) return;
   char text[1024];
   va_list arguments;
   va_start(arguments, format);
   std::vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
-  say(wanted, text);
+  log_text(wanted, text);
 }
 
 }  // namespace vgpu::runtime

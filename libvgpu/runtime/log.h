@@ -10,9 +10,9 @@ namespace vgpu::runtime {
 
 enum class LogLevel : std::uint8_t { error, warn, info, debug };
 
-// `text` without a line end. The one who decides that something is wrong says so, once.
-void say(LogLevel level, const char *text);
-__attribute__((format(printf, 2, 3))) void sayf(LogLevel level, const char *format, ...);
-bool is_said(LogLevel level);
+// `text` without a line end. Whoever decides that something is wrong logs it, once.
+void log_text(LogLevel level, const char *text);
+__attribute__((format(printf, 2, 3))) void log_format(LogLevel level, const char *format, ...);
+bool is_logged(LogLevel level);
 
 }  // namespace vgpu::runtime

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include "base/mutex.h"
 #include "base/wiped.h"
 #include "driver/nvml_call.h"
 #include "driver/resolve.h"
@@ -14,13 +15,13 @@ namespace {
 enum class Usable : std::uint8_t { unknown, no, yes };
 
 struct Client {
-  pthread_mutex_t mutex;
-  Usable usable;                              // under `mutex`
-  nvmlDevice_t handles[region::kMaxDevices];  // under `mutex`
+  Mutex mutex;
+  Usable usable VGPU_GUARDED_BY(mutex);
+  nvmlDevice_t handles[region::kMaxDevices] VGPU_GUARDED_BY(mutex);
 };
 constinit WipedOnFork<Client> client;
 
-bool start(Client &state) {
+bool start(Client &state) VGPU_REQUIRES(state.mutex) {
   if (state.usable == Usable::unknown) {
     // RTLD_LOCAL, and never closed: the program's own use of NVML neither sees nor disturbs ours.
     const bool loaded = driver::loader_open("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL) != nullptr;

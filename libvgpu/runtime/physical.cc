@@ -2,6 +2,7 @@
 
 #include "allocations.h"
 #include "base/flat_map.h"
+#include "base/mutex.h"
 #include "base/wiped.h"
 #include "region/words.h"
 #include "runtime.h"
@@ -21,11 +22,11 @@ using MappedUnits = region::Field<30, 33>;
 using Names = region::Field<30, 31>;  // how many handles of the same name are not being released
 
 struct Pieces {
-  pthread_mutex_t mutex;
-  std::uint64_t last_number;
-  FlatMap by_handle;   // -> number and names
-  FlatMap by_address;  // start of a mapping -> its length and the piece's number
-  FlatMap references;  // number -> handles and mappings
+  Mutex mutex;
+  std::uint64_t last_number VGPU_GUARDED_BY(mutex);
+  FlatMap by_handle VGPU_GUARDED_BY(mutex);   // -> number and names
+  FlatMap by_address VGPU_GUARDED_BY(mutex);  // start of a mapping -> its length and the piece's number
+  FlatMap references VGPU_GUARDED_BY(mutex);  // number -> handles and mappings
 };
 constinit WipedOnFork<Pieces> pieces;
 
@@ -33,9 +34,9 @@ std::uint64_t key_of(std::uint64_t number) { return allocation_key(Handle::ours,
 
 constexpr int kNone = -1;
 
-// Under the mutex. Gives the charge back when this was the last reference; returns the device whose hidden memory must
+// Gives the charge back when this was the last reference; returns the device whose untracked memory must
 // then be measured, or kNone.
-int change_references(Pieces &all, std::uint64_t number, int handles, int mappings) {
+int change_references(Pieces &all, std::uint64_t number, int handles, int mappings) VGPU_REQUIRES(all.mutex) {
   std::uint64_t *word = all.references.find(number);
   if (word == nullptr) return kNone;
   const std::uint64_t handles_now = Handles::get(*word) + static_cast<std::uint64_t>(handles);
@@ -47,7 +48,7 @@ int change_references(Pieces &all, std::uint64_t number, int handles, int mappin
   Allocation allocation;
   if (!take_allocation(key_of(number), &allocation)) return kNone;
   if (shared) {
-    hide_data(allocation.dev, region::bytes_of(allocation.units));
+    untrack_data(allocation.dev, region::bytes_of(allocation.units));
     return static_cast<int>(allocation.dev);
   }
   rank().release(allocation.dev, region::Kind::data, region::bytes_of(allocation.units));
@@ -55,25 +56,25 @@ int change_references(Pieces &all, std::uint64_t number, int handles, int mappin
 }
 
 void measure(int dev) {
-  if (dev != kNone) settle_hidden(static_cast<unsigned>(dev), region::Kind::data);
+  if (dev != kNone) settle_untracked(static_cast<unsigned>(dev), region::Kind::data);
 }
 
-// Under the mutex. One more handle of this name. False: no memory for it.
-bool add_name(Pieces &all, CUmemGenericAllocationHandle handle, std::uint64_t number) {
+// One more handle of this name. False: no memory for it.
+bool add_name(Pieces &all, CUmemGenericAllocationHandle handle, std::uint64_t number) VGPU_REQUIRES(all.mutex) {
   std::uint64_t *name = all.by_handle.insert(handle);
   if (name == nullptr) return false;
   *name = PieceNumber::put(number) | Names::put(Names::get(*name) + 1);
   return true;
 }
 
-// Under the mutex. 0: not ours, or nothing.
-std::uint64_t number_of(Pieces &all, CUmemGenericAllocationHandle handle) {
+// 0: not ours, or nothing.
+std::uint64_t number_of(Pieces &all, CUmemGenericAllocationHandle handle) VGPU_REQUIRES(all.mutex) {
   const std::uint64_t *name = all.by_handle.find(handle);
   return name != nullptr ? PieceNumber::get(*name) : 0;
 }
 
 // The address may lie anywhere in a mapping.
-std::uint64_t number_at(Pieces &all, std::uint64_t address) {
+std::uint64_t number_at(Pieces &all, std::uint64_t address) VGPU_REQUIRES(all.mutex) {
   std::uint64_t number = 0;
   all.by_address.for_each([&](std::uint64_t start, std::uint64_t mapping) {
     if (address >= start && address - start < region::bytes_of(MappedUnits::get(mapping)))
@@ -82,7 +83,7 @@ std::uint64_t number_at(Pieces &all, std::uint64_t address) {
   return number;
 }
 
-void share(Pieces &all, std::uint64_t number) {
+void share(Pieces &all, std::uint64_t number) VGPU_REQUIRES(all.mutex) {
   if (std::uint64_t *word = all.references.find(number)) *word |= Shared::put(1);
 }
 
@@ -135,16 +136,16 @@ std::uint64_t physical_releasing(CUmemGenericAllocationHandle handle) {
 void physical_released(CUmemGenericAllocationHandle handle, std::uint64_t piece, bool released) {
   Pieces *all = pieces.get();
   if (all == nullptr || piece == 0) return;
-  int hidden = kNone;
+  int unmeasured = kNone;
   {
     ScopedLock lock(all->mutex);
     if (released) {
-      hidden = change_references(*all, piece, -1, 0);
+      unmeasured = change_references(*all, piece, -1, 0);
     } else {
       add_name(*all, handle, piece);
     }
   }
-  measure(hidden);
+  measure(unmeasured);
 }
 
 void physical_mapped(CUmemGenericAllocationHandle handle, std::uint64_t address, std::uint64_t bytes) {
@@ -163,7 +164,7 @@ void physical_unmapped(std::uint64_t address, std::uint64_t bytes) {
   Pieces *all = pieces.get();
   if (all == nullptr) return;
   for (const std::uint64_t end = address + bytes; address < end;) {
-    int hidden = kNone;
+    int unmeasured = kNone;
     {
       ScopedLock lock(all->mutex);
       std::uint64_t *mapping = all->by_address.find(address);
@@ -171,9 +172,9 @@ void physical_unmapped(std::uint64_t address, std::uint64_t bytes) {
       const std::uint64_t number = PieceNumber::get(*mapping);
       address += region::bytes_of(MappedUnits::get(*mapping));
       all->by_address.erase(mapping);
-      if (number != 0) hidden = change_references(*all, number, 0, -1);
+      if (number != 0) unmeasured = change_references(*all, number, 0, -1);
     }
-    measure(hidden);
+    measure(unmeasured);
   }
 }
 

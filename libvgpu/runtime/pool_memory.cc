@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "allocations.h"
+#include "base/mutex.h"
 #include "base/wiped.h"
 #include "devices.h"
 #include "driver/table.h"
@@ -13,146 +14,125 @@
 
 namespace vgpu::runtime {
 
-std::atomic<bool> stock_may_shrink{false};
-
-struct Stock {
-  // Held through our own calls of the driver: another thread must not destroy the pool meanwhile.
-  pthread_mutex_t mutex;
-  std::atomic<CUmemoryPool> pool;  // null: free, or a device's graphs. Cleared, under `mutex`, before it is destroyed
-  std::atomic<bool> graphs;        // set once
-  CUdevice ordinal;                // set before either of them
-  unsigned dev;                    // the same
-  unsigned number;                 // the same; ours in the table of allocations
-  // Under `mutex`, in units.
-  std::uint64_t charged;      // all of it in the table of allocations, except what is in progress
-  std::uint64_t in_progress;  // reserved for calls that have not returned
-  std::uint64_t recorded;     // what the table of allocations says
-  std::uint64_t last_growth;
-  unsigned calls;        // threads between reserving and settling
-  pthread_cond_t quiet;  // `calls` has become 0 while somebody stops the others
-};
+std::atomic<bool> pools_may_shrink{false};
 
 namespace {
 
 constexpr unsigned kMaxPools = 256;
 
 struct Gate {
-  pthread_mutex_t alone;      // held by the thread that has stopped the others
-  std::atomic<bool> stopped;  // there is one. Set before, and read under, each stock's mutex: no thread slips by
+  Mutex exclusive;           // held by the thread that has the device's pools to itself
+  std::atomic<bool> closed;  // there is one. Set before, and read under, each pool's mutex: no thread slips by
 };
 
-struct Stocks {
-  pthread_mutex_t mutex;       // adding and removing
+struct Pools {
+  Mutex mutex;                 // adding and removing
   std::atomic<unsigned> high;  // no pool in use at or beyond this
-  Stock pools[kMaxPools];
-  Stock graphs[region::kMaxDevices];  // by ordinal
-  std::atomic<bool> graphs_in_use;    // some graph of this process allocates
-  Gate gates[region::kMaxDevices];    // by device of the region
+  Pool pools[kMaxPools];
+  Pool graphs[region::kMaxDevices];  // by ordinal
+  std::atomic<bool> graphs_in_use;   // some graph of this process allocates
+  Gate gates[region::kMaxDevices];   // by device of the region
 };
-constinit WipedOnFork<Stocks> stocks;
+constinit WipedOnFork<Pools> pools;
 
-std::uint64_t key_of(const Stock &stock) {
-  return allocation_key(Handle::ours, (std::uint64_t{1} << 60) | stock.number);
-}
+std::uint64_t key_of(const Pool &pool) { return allocation_key(Handle::ours, (std::uint64_t{1} << 60) | pool.number); }
 
-// Under stock.mutex.
-bool ask(const Stock &stock, CUmemPool_attribute pool_question, CUgraphMem_attribute graph_question,
-         std::uint64_t *units) {
+bool ask(const Pool &pool, CUmemPool_attribute pool_question, CUgraphMem_attribute graph_question, std::uint64_t *units)
+    VGPU_REQUIRES(pool.mutex) {
   cuuint64_t bytes = 0;
   const CUresult result =
-      stock.graphs.load(std::memory_order_relaxed)
-          ? REAL(cuDeviceGetGraphMemAttribute)(stock.ordinal, graph_question, &bytes)
-          : REAL(cuMemPoolGetAttribute)(stock.pool.load(std::memory_order_relaxed), pool_question, &bytes);
+      pool.graphs.load(std::memory_order_relaxed)
+          ? REAL(cuDeviceGetGraphMemAttribute)(pool.ordinal, graph_question, &bytes)
+          : REAL(cuMemPoolGetAttribute)(pool.handle.load(std::memory_order_relaxed), pool_question, &bytes);
   *units = region::units_for(bytes);
   return result == CUDA_SUCCESS;
 }
 
-bool reserved_by_driver(const Stock &stock, std::uint64_t *units) {
-  return ask(stock, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, units);
+bool reserved_by_driver(const Pool &pool, std::uint64_t *units) VGPU_REQUIRES(pool.mutex) {
+  return ask(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, units);
 }
 
-bool used_of(const Stock &stock, std::uint64_t *units) {
-  return ask(stock, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, units);
+bool used_of(const Pool &pool, std::uint64_t *units) VGPU_REQUIRES(pool.mutex) {
+  return ask(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, units);
 }
 
-// Under stock.mutex, after the charge has changed. A pool that has what it is asked for stays as it is.
-void record(Stock &stock) {
+// After the charge has changed. A pool that has what it is asked for stays as it is.
+void record(Pool &pool) VGPU_REQUIRES(pool.mutex) {
   Allocation old;
-  const std::uint64_t settled = stock.charged - stock.in_progress;
-  if (settled == stock.recorded) return;
+  const std::uint64_t settled = pool.charged - pool.in_progress;
+  if (settled == pool.recorded) return;
   if (settled == 0) {
-    take_allocation(key_of(stock), &old);
-  } else if (!add_allocation(key_of(stock), {settled, stock.dev, 0, false}, &old)) {
+    take_allocation(key_of(pool), &old);
+  } else if (!add_allocation(key_of(pool), {settled, pool.dev, 0, false}, &old)) {
     return;
   }
-  stock.recorded = settled;
+  pool.recorded = settled;
 }
 
-void give_back(Stock &stock, std::uint64_t units) {
-  stock.charged -= units;
-  record(stock);
-  if (units != 0) rank().release(stock.dev, region::Kind::data, region::bytes_of(units));
+void give_back(Pool &pool, std::uint64_t units) VGPU_REQUIRES(pool.mutex) {
+  pool.charged -= units;
+  record(pool);
+  if (units != 0) rank().release(pool.dev, region::Kind::data, region::bytes_of(units));
 }
 
-// Under stock.mutex: after a look that finds less than is charged.
-void shrink_to_what_is_there(Stock &stock) {
+// The driver may hold less than is charged.
+void shrink_to_what_is_there(Pool &pool) VGPU_REQUIRES(pool.mutex) {
   std::uint64_t there = 0;
-  if (!reserved_by_driver(stock, &there)) return;
-  const std::uint64_t settled = stock.charged - stock.in_progress;
-  if (there < settled) give_back(stock, settled - there);
+  if (!reserved_by_driver(pool, &there)) return;
+  const std::uint64_t settled = pool.charged - pool.in_progress;
+  if (there < settled) give_back(pool, settled - there);
 }
 
-Stock *find_pool(Stocks &all, CUmemoryPool pool) {
+Pool *find_pool(Pools &all, CUmemoryPool handle) {
   const unsigned high = all.high.load(std::memory_order_acquire);
   for (unsigned i = 0; i < high; ++i) {
-    if (all.pools[i].pool.load(std::memory_order_acquire) == pool) return &all.pools[i];
+    if (all.pools[i].handle.load(std::memory_order_acquire) == handle) return &all.pools[i];
   }
   return nullptr;
 }
 
-Stock *add_pool(Stocks &all, CUmemoryPool pool, CUdevice ordinal) {
+Pool *add_pool(Pools &all, CUmemoryPool handle, CUdevice ordinal) {
   const int dev = region_device(ordinal);
   if (dev == kNotInJob) return nullptr;
   ScopedLock lock(all.mutex);
-  if (Stock *known = find_pool(all, pool)) return known;
+  if (Pool *known = find_pool(all, handle)) return known;
   const unsigned high = all.high.load(std::memory_order_relaxed);
   unsigned index = 0;
-  while (index < high && all.pools[index].pool.load(std::memory_order_relaxed) != nullptr) ++index;
+  while (index < high && all.pools[index].handle.load(std::memory_order_relaxed) != nullptr) ++index;
   if (index == kMaxPools) return nullptr;
-  Stock &stock = all.pools[index];
-  stock.ordinal = ordinal;
-  stock.dev = static_cast<unsigned>(dev);
-  stock.number = index;
-  stock.last_growth = 0;
-  stock.pool.store(pool, std::memory_order_release);
+  Pool &pool = all.pools[index];
+  pool.ordinal = ordinal;
+  pool.dev = static_cast<unsigned>(dev);
+  pool.number = index;
+  pool.handle.store(handle, std::memory_order_release);
   if (index == high) all.high.store(high + 1, std::memory_order_release);
-  return &stock;
+  return &pool;
 }
 
 template <typename Work>
-void for_each_stock(Stocks &all, Work work) {
+void for_each_pool(Pools &all, Work work) {
   const unsigned high = all.high.load(std::memory_order_acquire);
   for (unsigned i = 0; i < high; ++i) {
-    if (all.pools[i].pool.load(std::memory_order_acquire) != nullptr) work(all.pools[i]);
+    if (all.pools[i].handle.load(std::memory_order_acquire) != nullptr) work(all.pools[i]);
   }
   if (!all.graphs_in_use.load(std::memory_order_relaxed)) return;
-  for (Stock &stock : all.graphs) {
-    if (stock.graphs.load(std::memory_order_acquire)) work(stock);
+  for (Pool &pool : all.graphs) {
+    if (pool.graphs.load(std::memory_order_acquire)) work(pool);
   }
 }
 
 }  // namespace
 
-Stock *stock_of(CUmemoryPool pool, bool *elsewhere) {
-  Stocks *all = stocks.get();
+Pool *pool_of(CUmemoryPool handle, bool *elsewhere) {
+  Pools *all = pools.get();
   *elsewhere = false;
-  if (all == nullptr || pool == nullptr) return nullptr;
-  if (Stock *known = find_pool(*all, pool)) return known;
+  if (all == nullptr || handle == nullptr) return nullptr;
+  if (Pool *known = find_pool(*all, handle)) return known;
   for (CUdevice ordinal = 0; ordinal < static_cast<CUdevice>(region::kMaxDevices); ++ordinal) {
     CUmemoryPool own = nullptr;
     const CUresult result = REAL(cuDeviceGetDefaultMemPool)(&own, ordinal);
-    if (result == CUDA_SUCCESS && own == pool) {
-      Stock *added = add_pool(*all, pool, ordinal);
+    if (result == CUDA_SUCCESS && own == handle) {
+      Pool *added = add_pool(*all, handle, ordinal);
       *elsewhere = added == nullptr;
       return added;
     }
@@ -161,204 +141,202 @@ Stock *stock_of(CUmemoryPool pool, bool *elsewhere) {
   return nullptr;
 }
 
-Stock *graph_stock(CUdevice ordinal) {
-  Stocks *all = stocks.get();
+Pool *graph_pool(CUdevice ordinal) {
+  Pools *all = pools.get();
   const int dev = region_device(ordinal);
   if (all == nullptr || dev == kNotInJob) return nullptr;
-  Stock &stock = all->graphs[ordinal];
+  Pool &pool = all->graphs[ordinal];
   ScopedLock lock(all->mutex);
-  if (!stock.graphs.load(std::memory_order_relaxed)) {
-    stock.ordinal = ordinal;
-    stock.dev = static_cast<unsigned>(dev);
-    stock.number = kMaxPools + static_cast<unsigned>(ordinal);
-    stock.graphs.store(true, std::memory_order_release);
+  if (!pool.graphs.load(std::memory_order_relaxed)) {
+    pool.ordinal = ordinal;
+    pool.dev = static_cast<unsigned>(dev);
+    pool.number = kMaxPools + static_cast<unsigned>(ordinal);
+    pool.graphs.store(true, std::memory_order_release);
     all->graphs_in_use.store(true, std::memory_order_relaxed);
   }
-  return &stock;
+  return &pool;
 }
 
-bool pool_made(CUmemoryPool pool, CUdevice ordinal) {
-  Stocks *all = stocks.get();
-  return all != nullptr && add_pool(*all, pool, ordinal) != nullptr;
+bool pool_made(CUmemoryPool handle, CUdevice ordinal) {
+  Pools *all = pools.get();
+  return all != nullptr && add_pool(*all, handle, ordinal) != nullptr;
 }
 
-Forgotten forget_pool(CUmemoryPool pool) {
-  Stocks *all = stocks.get();
-  Stock *stock = all != nullptr ? find_pool(*all, pool) : nullptr;
-  if (stock == nullptr) return {};
-  ScopedLock lock(stock->mutex);
-  REAL(cuMemPoolTrimTo)(pool, 0);
-  shrink_to_what_is_there(*stock);
-  const Forgotten forgotten = {stock->ordinal, stock->dev, region::bytes_of(stock->charged - stock->in_progress), true};
-  stock->charged = stock->in_progress;
-  record(*stock);
-  stock->pool.store(nullptr, std::memory_order_release);
+Forgotten forget_pool(CUmemoryPool handle) {
+  Pools *all = pools.get();
+  Pool *pool = all != nullptr ? find_pool(*all, handle) : nullptr;
+  if (pool == nullptr) return {};
+  ScopedLock lock(pool->mutex);
+  REAL(cuMemPoolTrimTo)(handle, 0);
+  shrink_to_what_is_there(*pool);
+  const Forgotten forgotten = {pool->ordinal, pool->dev, region::bytes_of(pool->charged - pool->in_progress), true};
+  pool->charged = pool->in_progress;
+  pool->last_growth = 0;
+  record(*pool);
+  pool->handle.store(nullptr, std::memory_order_release);
   return forgotten;
 }
 
-void put_back_pool(CUmemoryPool pool, const Forgotten &forgotten) {
-  Stock *stock = forgotten.known ? add_pool(*stocks.get(), pool, forgotten.ordinal) : nullptr;
-  if (stock == nullptr) return;
-  ScopedLock lock(stock->mutex);
-  stock->charged += region::units_for(forgotten.bytes);
-  record(*stock);
+void put_back_pool(CUmemoryPool handle, const Forgotten &forgotten) {
+  Pool *pool = forgotten.known ? add_pool(*pools.get(), handle, forgotten.ordinal) : nullptr;
+  if (pool == nullptr) return;
+  ScopedLock lock(pool->mutex);
+  pool->charged += region::units_for(forgotten.bytes);
+  record(*pool);
 }
 
-OthersStopped::OthersStopped(unsigned dev) : dev_(dev) {
-  Stocks *all = stocks.get();
+ExclusivePools::ExclusivePools(unsigned dev) : dev_(dev) {
+  Pools *all = pools.get();
   if (all == nullptr) return;
   Gate &gate = all->gates[dev];
-  pthread_mutex_lock(&gate.alone);
-  gate.stopped.store(true, std::memory_order_relaxed);
-  for_each_stock(*all, [&](Stock &stock) {
-    if (stock.dev != dev) return;
-    ScopedLock lock(stock.mutex);
-    while (stock.calls != 0) pthread_cond_wait(&stock.quiet, &stock.mutex);
+  gate.exclusive.lock();
+  gate.closed.store(true, std::memory_order_relaxed);
+  for_each_pool(*all, [&](Pool &pool) {
+    if (pool.dev != dev) return;
+    ScopedLock lock(pool.mutex);
+    while (pool.calls != 0) pool.quiet.wait(pool.mutex);
   });
 }
 
-OthersStopped::~OthersStopped() {
-  Stocks *all = stocks.get();
+ExclusivePools::~ExclusivePools() {
+  Pools *all = pools.get();
   if (all == nullptr) return;
   Gate &gate = all->gates[dev_];
-  gate.stopped.store(false, std::memory_order_relaxed);
-  pthread_mutex_unlock(&gate.alone);
+  gate.closed.store(false, std::memory_order_relaxed);
+  gate.exclusive.unlock();
 }
 
-// Under stock.mutex, which is given up to wait.
-void StockCharge::enter() {
-  Gate &gate = stocks.get()->gates[stock_.dev];
-  while (!alone_ && __builtin_expect(gate.stopped.load(std::memory_order_relaxed), false)) {
-    pthread_mutex_unlock(&stock_.mutex);
-    { ScopedLock wait(gate.alone); }
-    pthread_mutex_lock(&stock_.mutex);
+void PoolCharge::enter() {
+  Gate &gate = pools.get()->gates[pool_.dev];
+  while (!exclusive_ && __builtin_expect(gate.closed.load(std::memory_order_relaxed), false)) {
+    pool_.mutex.unlock();
+    { ScopedLock wait(gate.exclusive); }
+    pool_.mutex.lock();
   }
-  ++stock_.calls;
+  ++pool_.calls;
 }
 
-// Under stock.mutex.
-void StockCharge::leave() {
-  const Gate &gate = stocks.get()->gates[stock_.dev];
-  if (--stock_.calls == 0 && gate.stopped.load(std::memory_order_relaxed)) pthread_cond_signal(&stock_.quiet);
-  alone_.reset();
+void PoolCharge::leave() {
+  const Gate &gate = pools.get()->gates[pool_.dev];
+  if (--pool_.calls == 0 && gate.closed.load(std::memory_order_relaxed)) pool_.quiet.signal();
+  exclusive_.reset();
 }
 
-// Under stock.mutex.
-bool StockCharge::take(std::uint64_t units) {
-  grant_ = rank().try_to_reserve(stock_.dev, region::Kind::data, region::bytes_of(units));
+bool PoolCharge::take(std::uint64_t units) {
+  grant_ = rank().try_to_reserve(pool_.dev, region::Kind::data, region::bytes_of(units));
   if (grant_ != region::Grant::granted) return false;
   reserved_ = units;
-  stock_.charged += units;
-  stock_.in_progress += units;
+  pool_.charged += units;
+  pool_.in_progress += units;
   return true;
 }
 
-bool StockCharge::try_to_reserve() {
-  ScopedLock lock(stock_.mutex);
+bool PoolCharge::try_to_reserve() {
+  ScopedLock lock(pool_.mutex);
   enter();
   const std::uint64_t asked = region::units_for(bytes_);
   // What it grew by last time is only a guess: what was asked for must fit, the rest is measured.
-  if ((stock_.last_growth > asked && take(stock_.last_growth)) || take(asked) || is_there()) return true;
+  if ((pool_.last_growth > asked && take(pool_.last_growth)) || take(asked) || is_there()) return true;
   leave();
   return false;
 }
 
-// Only the driver knows whether what is idle can be used for this. If it cannot, the stock grows, and the call is undone.
-bool StockCharge::is_there() {
+// Only the driver knows whether what is idle can be used for this. If it cannot, the pool grows, and the call is undone.
+bool PoolCharge::is_there() {
   std::uint64_t there = 0, used = 0;
-  guessed_ = reserved_by_driver(stock_, &there) && used_of(stock_, &used) && there >= used + region::units_for(bytes_);
+  guessed_ = reserved_by_driver(pool_, &there) && used_of(pool_, &used) && there >= used + region::units_for(bytes_);
   return guessed_;
 }
 
-bool StockCharge::reserve_what_is_idle() {
-  if (trim_stock(stock_.dev) && try_to_reserve()) return true;
-  if (settle_before_refusing(stock_.dev) && try_to_reserve()) return true;
-  alone_.emplace(stock_.dev);
-  trim_stock(stock_.dev);
+bool PoolCharge::reserve_what_is_idle() {
+  if (trim_pools(pool_.dev) && try_to_reserve()) return true;
+  if (settle_before_refusing(pool_.dev) && try_to_reserve()) return true;
+  exclusive_.emplace(pool_.dev);
+  trim_pools(pool_.dev);
   if (try_to_reserve()) return true;
-  refuse(stock_.dev, bytes_, grant_);
+  refuse(pool_.dev, bytes_, grant_);
   return false;
 }
 
-bool StockCharge::reserve() { return try_to_reserve() || reserve_what_is_idle(); }
+bool PoolCharge::reserve() { return try_to_reserve() || reserve_what_is_idle(); }
 
-bool StockCharge::reserve_again() { return std::exchange(disturbed_, false) && reserve_what_is_idle(); }
+bool PoolCharge::reserve_again() { return std::exchange(disturbed_, false) && reserve_what_is_idle(); }
 
 // Several threads may be between reserve() and here. What is there is then partly theirs, and covered by what they have
 // reserved; so only what exceeds all that is charged is missing, and only what nobody has reserved can be given back.
-bool StockCharge::settle() {
-  ScopedLock lock(stock_.mutex);
+bool PoolCharge::settle() {
+  ScopedLock lock(pool_.mutex);
   std::uint64_t there = 0;
-  const std::uint64_t others = stock_.in_progress - reserved_;
-  const std::uint64_t settled = stock_.charged - others;
-  if (!reserved_by_driver(stock_, &there)) there = settled;  // then the guess must do
-  if (there > stock_.charged) {
-    const std::uint64_t more = there - stock_.charged;
-    const region::Grant grant = rank().try_to_reserve(stock_.dev, region::Kind::data, region::bytes_of(more));
+  const std::uint64_t others = pool_.in_progress - reserved_;
+  const std::uint64_t settled = pool_.charged - others;
+  if (!reserved_by_driver(pool_, &there)) there = settled;  // then the guess must do
+  if (there > pool_.charged) {
+    const std::uint64_t more = there - pool_.charged;
+    const region::Grant grant = rank().try_to_reserve(pool_.dev, region::Kind::data, region::bytes_of(more));
     if (grant != region::Grant::granted) {
-      disturbed_ = !alone_ && (guessed_ || stock_.calls > 1);
-      if (!disturbed_) refuse(stock_.dev, region::bytes_of(more), grant);
+      disturbed_ = !exclusive_ && (guessed_ || pool_.calls > 1);
+      if (!disturbed_) refuse(pool_.dev, region::bytes_of(more), grant);
       return false;
     }
-    stock_.charged += more;
+    pool_.charged += more;
   }
   const std::uint64_t before = settled - reserved_;
-  if (there > before) stock_.last_growth = there - before;
-  stock_.in_progress = others;
+  if (there > before) pool_.last_growth = there - before;
+  pool_.in_progress = others;
   reserved_ = 0;
-  give_back(stock_, settled > there ? settled - there : 0);
+  give_back(pool_, settled > there ? settled - there : 0);
   leave();
   return true;
 }
 
-void StockCharge::finish(std::uint64_t taken_if_unknown) {
-  ScopedLock lock(stock_.mutex);
+void PoolCharge::finish(std::uint64_t taken_if_unknown) {
+  ScopedLock lock(pool_.mutex);
   std::uint64_t there = 0;
-  const std::uint64_t others = stock_.in_progress - reserved_;
-  const std::uint64_t settled = stock_.charged - others;
-  if (!reserved_by_driver(stock_, &there)) there = settled - reserved_ + taken_if_unknown;
+  const std::uint64_t others = pool_.in_progress - reserved_;
+  const std::uint64_t settled = pool_.charged - others;
+  if (!reserved_by_driver(pool_, &there)) there = settled - reserved_ + taken_if_unknown;
   // Whoever else is in the middle of a call will see what is there, and is refused if it is too much.
-  if (there > stock_.charged && others == 0) {
-    const std::uint64_t more = there - stock_.charged;
-    if (rank().force(stock_.dev, region::Kind::data, region::bytes_of(more)) == region::Grant::granted)
-      stock_.charged += more;
+  if (there > pool_.charged && others == 0) {
+    const std::uint64_t more = there - pool_.charged;
+    if (rank().force(pool_.dev, region::Kind::data, region::bytes_of(more)) == region::Grant::granted)
+      pool_.charged += more;
   }
-  stock_.in_progress = others;
+  pool_.in_progress = others;
   reserved_ = 0;
-  give_back(stock_, settled > there ? settled - there : 0);
+  give_back(pool_, settled > there ? settled - there : 0);
   leave();
 }
 
-void note_stock_may_shrink() {
-  if (!stock_may_shrink.load(std::memory_order_relaxed)) stock_may_shrink.store(true, std::memory_order_relaxed);
+void note_pools_may_shrink() {
+  if (!pools_may_shrink.load(std::memory_order_relaxed)) pools_may_shrink.store(true, std::memory_order_relaxed);
 }
 
-void look_at_stock() {
-  Stocks *all = stocks.get();
+void recheck_pools() {
+  Pools *all = pools.get();
   if (all == nullptr || mode() != Mode::active) return;
-  stock_may_shrink.store(false, std::memory_order_relaxed);
-  for_each_stock(*all, [](Stock &stock) {
-    ScopedLock lock(stock.mutex);
-    shrink_to_what_is_there(stock);
+  pools_may_shrink.store(false, std::memory_order_relaxed);
+  for_each_pool(*all, [](Pool &pool) {
+    ScopedLock lock(pool.mutex);
+    shrink_to_what_is_there(pool);
     // What is idle may go at any later synchronisation: this one may have been another stream's.
     std::uint64_t used = 0;
-    if (used_of(stock, &used) && used < stock.charged) note_stock_may_shrink();
+    if (used_of(pool, &used) && used < pool.charged) note_pools_may_shrink();
   });
 }
 
-bool trim_stock(unsigned dev) {
-  Stocks *all = stocks.get();
+bool trim_pools(unsigned dev) {
+  Pools *all = pools.get();
   if (all == nullptr) return false;
   bool gave = false;
-  for_each_stock(*all, [&](Stock &stock) {
-    if (stock.dev != dev) return;
-    ScopedLock lock(stock.mutex);
-    const CUmemoryPool pool = stock.pool.load(std::memory_order_relaxed);
-    if (pool != nullptr) REAL(cuMemPoolTrimTo)(pool, 0);
-    if (stock.graphs.load(std::memory_order_relaxed)) REAL(cuDeviceGraphMemTrim)(stock.ordinal);
-    const std::uint64_t before = stock.charged;
-    shrink_to_what_is_there(stock);
-    gave = gave || stock.charged < before;
+  for_each_pool(*all, [&](Pool &pool) {
+    if (pool.dev != dev) return;
+    ScopedLock lock(pool.mutex);
+    const CUmemoryPool handle = pool.handle.load(std::memory_order_relaxed);
+    if (handle != nullptr) REAL(cuMemPoolTrimTo)(handle, 0);
+    if (pool.graphs.load(std::memory_order_relaxed)) REAL(cuDeviceGraphMemTrim)(pool.ordinal);
+    const std::uint64_t before = pool.charged;
+    shrink_to_what_is_there(pool);
+    gave = gave || pool.charged < before;
   });
   return gave;
 }

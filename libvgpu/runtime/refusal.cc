@@ -16,14 +16,14 @@ namespace {
 
 constexpr unsigned kHoldersNamed = 3;
 
-struct Said {
+struct Logged {
   std::atomic<bool> refusal;
   std::atomic<bool> not_in_job;
 };
-constinit WipedOnFork<Said> said;
+constinit WipedOnFork<Logged> logged;
 
-bool first_time(std::atomic<bool> Said::*what) {
-  Said *state = said.get();
+bool first_time(std::atomic<bool> Logged::*what) {
+  Logged *state = logged.get();
   return state != nullptr && !(state->*what).exchange(true, std::memory_order_relaxed);
 }
 
@@ -118,9 +118,9 @@ void refuse(unsigned dev, std::uint64_t asked, region::Grant grant) {
   if (grant == region::Grant::refused) rank().note_refusal(dev);
   // Without a limit the GPU itself has no more. The driver would refuse it too, without a word, and no option helps.
   if (grant == region::Grant::refused && !is_limited(dev)) return;
-  if (!first_time(&Said::refusal)) return;
+  if (!first_time(&Logged::refusal)) return;
   if (grant == region::Grant::detached) {
-    say(LogLevel::error, rank().trouble().text);
+    log_text(LogLevel::error, rank().trouble().text);
     return;
   }
   Line line;
@@ -134,15 +134,14 @@ void refuse(unsigned dev, std::uint64_t asked, region::Grant grant) {
   line.add(" limit");
   add_holders(dev, &line);
   line.add("; ask for more with --gpu-mem");
-  say(LogLevel::error, line.text());
+  log_text(LogLevel::error, line.text());
 }
 
-void say_not_in_job() {
-  if (!first_time(&Said::not_in_job)) return;
-  say(LogLevel::error,
-      "this GPU is not one of the job's, and nothing can be allocated on it; ask for more GPUs with --gres or "
-      "set "
-      "CUDA_VISIBLE_DEVICES to the job's");
+void log_not_in_job() {
+  if (!first_time(&Logged::not_in_job)) return;
+  log_text(LogLevel::error,
+           "this GPU is not one of the job's, and nothing can be allocated on it; ask for more GPUs with --gres or set "
+           "CUDA_VISIBLE_DEVICES to the job's");
 }
 
 }  // namespace vgpu::runtime

@@ -13,13 +13,13 @@ enum class Measure : std::uint8_t { yes, no };
 
 [[gnu::cold, gnu::noinline]] bool reserve_idle_memory(unsigned dev, region::Kind kind, std::uint64_t bytes,
                                                       region::Grant grant, Measure measure) {
-  if (grant == region::Grant::refused && trim_stock(dev)) grant = rank().try_to_reserve(dev, kind, bytes);
+  if (grant == region::Grant::refused && trim_pools(dev)) grant = rank().try_to_reserve(dev, kind, bytes);
   if (grant == region::Grant::refused && measure == Measure::yes && settle_before_refusing(dev)) {
     grant = rank().try_to_reserve(dev, kind, bytes);
   }
   if (grant == region::Grant::refused) {
-    OthersStopped alone(dev);
-    trim_stock(dev);
+    ExclusivePools alone(dev);
+    trim_pools(dev);
     grant = rank().try_to_reserve(dev, kind, bytes);
   }
   if (grant == region::Grant::granted) return true;

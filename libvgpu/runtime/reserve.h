@@ -5,9 +5,9 @@
 
 namespace vgpu::runtime {
 
-// False: refused, and said.
+// False: refused, and logged.
 bool reserve_memory(unsigned dev, region::Kind kind, std::uint64_t bytes);
-// The same from within a measurement of hidden memory, which cannot wait for another one.
+// The same from within a measurement of untracked memory, which cannot wait for another one.
 bool reserve_measured(unsigned dev, region::Kind kind, std::uint64_t bytes);
 
 }  // namespace vgpu::runtime

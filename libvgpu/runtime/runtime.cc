@@ -6,6 +6,7 @@
 
 #include <new>
 
+#include "base/mutex.h"
 #include "base/wiped.h"
 #include "config.h"
 #include "driver/flags.h"
@@ -20,12 +21,12 @@ std::atomic<Mode> runtime_mode{Mode::unknown};
 namespace {
 
 // Wiped on fork, so that a child never finds it locked by a thread it does not have.
-constinit WipedOnFork<pthread_mutex_t> starting;
+constinit WipedOnFork<Mutex> starting;
 
 Mode without_region(const Error &error) {
   const bool open = site_fails_open();
-  sayf(LogLevel::error, "%s; %s", error.text,
-       open ? "this site lets the program go on without limits" : "the GPU cannot be used");
+  log_format(LogLevel::error, "%s; %s", error.text,
+             open ? "this site lets the program go on without limits" : "the GPU cannot be used");
   return open ? Mode::inert : Mode::closed;
 }
 
@@ -39,8 +40,8 @@ Mode attach() {
   if (const Error error = region::Rank::attach(state->region, &state->rank); error.fault == Fault::system) {
     return without_region(error);
   }
-  sayf(LogLevel::info, "process %d has slot %u of job %llu in %s", getpid(), state->rank.slot(),
-       static_cast<unsigned long long>(state->region.job().job_id), region_directory());
+  log_format(LogLevel::info, "process %d has slot %u of job %llu in %s", getpid(), state->rank.slot(),
+             static_cast<unsigned long long>(state->region.job().job_id), region_directory());
   runtime_state.store(state, std::memory_order_relaxed);  // published by the mode
   return Mode::active;
 }
@@ -57,7 +58,7 @@ Mode start_runtime() {
     runtime_mode.store(Mode::inert, std::memory_order_release);
     return Mode::inert;
   }
-  pthread_mutex_t *mutex = starting.get();
+  Mutex *mutex = starting.get();
   if (mutex == nullptr) return Mode::closed;
   ScopedLock lock(*mutex);
   Mode now = runtime_mode.load(std::memory_order_acquire);

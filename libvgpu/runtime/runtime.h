@@ -1,4 +1,7 @@
-// The library's life in a process: inert, attached to the job's region, or shut because that failed.
+// What a process knows: its region, its contexts, its allocations, its pools, and its untracked memory. How that is found
+// out and kept may be changed in this folder alone; what the job shares is region's, which calls are caught is hooks'.
+//
+// This header is the library's life in a process: inert, attached to the job's region, or closed because that failed.
 #pragma once
 
 #include <atomic>
@@ -24,7 +27,7 @@ struct Runtime {
 extern std::atomic<Runtime *> runtime_state;
 extern std::atomic<Mode> runtime_mode;
 
-// Attaches, if there is something to attach to. What goes wrong is said there.
+// Attaches, if there is something to attach to. What goes wrong is logged there.
 Mode start_runtime();
 
 inline Mode mode() {

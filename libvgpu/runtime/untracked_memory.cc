@@ -4,6 +4,7 @@
 
 #include "allocations.h"
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/wiped.h"
 #include "contexts.h"
 #include "host_pid.h"
@@ -13,8 +14,8 @@
 
 namespace vgpu::runtime {
 
-std::atomic<bool> hidden_unsettled{false};
-[[gnu::tls_model("initial-exec")]] thread_local constinit unsigned calls_since_look = 0;
+std::atomic<bool> untracked_unsettled{false};
+[[gnu::tls_model("initial-exec")]] thread_local constinit unsigned calls_since_clock_read = 0;
 
 namespace {
 
@@ -27,33 +28,35 @@ constexpr std::uint64_t kSlowMs = 100;
 constexpr std::uint64_t kPauseAfterSlow = 9;
 
 struct Device {
-  pthread_mutex_t mutex;
-  // All under `mutex`, in bytes.
-  std::uint64_t charged[region::kKinds];
-  std::uint64_t in_progress;  // of `charged`: reserved for calls that have not returned
-  std::uint64_t last_module;
-  bool unsettled;
+  Mutex mutex;
+  // In bytes.
+  std::uint64_t charged[region::kKinds] VGPU_GUARDED_BY(mutex);
+  std::uint64_t in_progress VGPU_GUARDED_BY(mutex);  // of `charged`: reserved for calls that have not returned
+  std::uint64_t last_module VGPU_GUARDED_BY(mutex);
+  bool unsettled VGPU_GUARDED_BY(mutex);
 
-  std::uint64_t total() const {
+  std::uint64_t total() const VGPU_REQUIRES(mutex) {
     std::uint64_t sum = 0;
     for (const std::uint64_t bytes : charged) sum += bytes;
     return sum;
   }
 };
 
-struct Hidden {
+struct Untracked {
   Device devices[region::kMaxDevices];
-  std::atomic<std::uint64_t> due_ms;       // when settle_late() may try again
+  std::atomic<std::uint64_t> due_ms;       // when settle_due() may try again
   std::atomic<std::uint64_t> interval_ms;  // what it then waits; by whoever moved due_ms
 };
-constinit WipedOnFork<Hidden> hidden;
+constinit WipedOnFork<Untracked> untracked;
 
-void look_soon(Hidden &state) {
+void measure_soon(Untracked &state) {
   state.interval_ms.store(kFirstIntervalMs, std::memory_order_relaxed);
   state.due_ms.store(coarse_ms() + kFirstIntervalMs, std::memory_order_relaxed);
 }
 
-std::uint64_t &charge_of(Device &device, region::Kind kind) { return device.charged[static_cast<unsigned>(kind)]; }
+std::uint64_t &charge_of(Device &device, region::Kind kind) VGPU_REQUIRES(device.mutex) {
+  return device.charged[static_cast<unsigned>(kind)];
+}
 
 enum class Answer : std::uint8_t {
   known,
@@ -67,14 +70,14 @@ struct Bounds {
   std::uint64_t most;
 };
 
-Answer measure_hidden(unsigned dev, const Device &device, Bounds *bounds) {
+Answer measure_untracked(unsigned dev, const Device &device, Bounds *bounds) VGPU_REQUIRES(device.mutex) {
   for (unsigned tries = 0; tries < kMeasureTries; ++tries) {
     const Recorded known = recorded(dev);
     const std::uint64_t held = rank().memory_held(dev);
     std::uint64_t measured = 0;
-    const Measured result = measure_memory(dev, &measured);
-    if (result == Measured::unknown) return Answer::never;
-    if (result == Measured::absent && live_contexts(dev) != 0) return Answer::later;
+    const NvmlUsage result = query_nvml_usage(dev, &measured);
+    if (result == NvmlUsage::unknown) return Answer::never;
+    if (result == NvmlUsage::not_listed && live_contexts(dev) != 0) return Answer::later;
     if (held != region::bytes_of(known.units) + device.total()) continue;
     if (rank().memory_held(dev) != held || !(recorded(dev) == known)) continue;
     if (region::units_for(measured) < known.units - known.elastic_units && doubt_host_pid()) return Answer::never;
@@ -88,8 +91,9 @@ Answer measure_hidden(unsigned dev, const Device &device, Bounds *bounds) {
   return Answer::later;
 }
 
-void shrink(unsigned dev, Device &device, region::Kind first, std::uint64_t bytes) {
+void shrink(unsigned dev, Device &device, region::Kind first, std::uint64_t bytes) VGPU_REQUIRES(device.mutex) {
   const auto give_back = [&](region::Kind kind) {
+    device.mutex.assert_held();
     const std::uint64_t part = std::min(bytes, charge_of(device, kind));
     if (part == 0) return;
     rank().release(dev, kind, part);
@@ -97,7 +101,7 @@ void shrink(unsigned dev, Device &device, region::Kind first, std::uint64_t byte
     bytes -= part;
   };
   give_back(first);
-  // Data in hiding goes at any time, but not with a context or a module.
+  // Untracked data goes at any time, but not with a context or a module.
   if (first == region::Kind::data || first == region::Kind::other) give_back(region::Kind::data);
   for (const region::Kind kind : {region::Kind::other, region::Kind::module, region::Kind::context, region::Kind::data})
     give_back(kind);
@@ -106,12 +110,13 @@ void shrink(unsigned dev, Device &device, region::Kind first, std::uint64_t byte
 enum class IfOver : std::uint8_t { refuse, charge };
 
 // Makes the charge what it should be. False: it should be more than the limit leaves. `gone` is what has probably been
-// given back, which decides where the measure leaves it open. Under device.mutex.
-bool correct(unsigned dev, Device &device, region::Kind kind, IfOver if_over, std::uint64_t gone = 0) {
+// given back, which decides where the measure leaves it open.
+bool correct(unsigned dev, Device &device, region::Kind kind, IfOver if_over, std::uint64_t gone = 0)
+    VGPU_REQUIRES(device.mutex) {
   Bounds measured = {};
-  const Answer answer = measure_hidden(dev, device, &measured);
+  const Answer answer = measure_untracked(dev, device, &measured);
   device.unsettled = answer == Answer::later;
-  if (answer == Answer::later) hidden_unsettled.store(true, std::memory_order_relaxed);
+  if (answer == Answer::later) untracked_unsettled.store(true, std::memory_order_relaxed);
   if (answer != Answer::known) return true;
   // What others reserved for calls of theirs that have not returned stays reserved.
   const std::uint64_t have = device.total();
@@ -130,16 +135,16 @@ bool correct(unsigned dev, Device &device, region::Kind kind, IfOver if_over, st
   return true;
 }
 
-std::uint64_t expected_hidden(unsigned dev, region::Kind kind) {
+std::uint64_t expected_untracked(unsigned dev, region::Kind kind) {
   if (kind == region::Kind::context) return rank().expected_context(dev);
-  Hidden *state = hidden.get();
+  Untracked *state = untracked.get();
   if (state == nullptr || kind != region::Kind::module) return 0;
   ScopedLock lock(state->devices[dev].mutex);
   return state->devices[dev].last_module;
 }
 
 // What the first context of a process took is what a context takes; later ones share with it.
-void note_first_context(unsigned dev, Device &device) {
+void note_first_context(unsigned dev, Device &device) VGPU_REQUIRES(device.mutex) {
   const std::uint64_t context = charge_of(device, region::Kind::context);
   if (device.unsettled || context == 0 || context != device.total()) return;
   if (live_contexts(dev) == 1 && recorded(dev).units == 0) rank().note_context(dev, context);
@@ -147,11 +152,12 @@ void note_first_context(unsigned dev, Device &device) {
 
 }  // namespace
 
-HiddenCharge::HiddenCharge(unsigned dev, region::Kind kind) : HiddenCharge(dev, kind, expected_hidden(dev, kind)) {}
+UntrackedCharge::UntrackedCharge(unsigned dev, region::Kind kind)
+    : UntrackedCharge(dev, kind, expected_untracked(dev, kind)) {}
 
-HiddenCharge::HiddenCharge(unsigned dev, region::Kind kind, std::uint64_t expected)
+UntrackedCharge::UntrackedCharge(unsigned dev, region::Kind kind, std::uint64_t expected)
     : dev_(dev), kind_(kind), granted_(false), reserved_(0) {
-  Hidden *state = hidden.get();
+  Untracked *state = untracked.get();
   if (state == nullptr) return;
   Device &device = state->devices[dev];
   reserved_ = region::bytes_of(region::units_for(expected));
@@ -167,19 +173,19 @@ HiddenCharge::HiddenCharge(unsigned dev, region::Kind kind, std::uint64_t expect
   device.in_progress += reserved_;
 }
 
-void HiddenCharge::cancel() {
-  Device &device = hidden.get()->devices[dev_];
+void UntrackedCharge::cancel() {
+  Device &device = untracked.get()->devices[dev_];
   ScopedLock lock(device.mutex);
   device.in_progress -= reserved_;
   shrink(dev_, device, kind_, reserved_);
   reserved_ = 0;
 }
 
-bool HiddenCharge::settle() {
-  Hidden &state = *hidden.get();
+bool UntrackedCharge::settle() {
+  Untracked &state = *untracked.get();
   Device &device = state.devices[dev_];
   ScopedLock lock(device.mutex);
-  if (kind_ == region::Kind::context) look_soon(state);
+  if (kind_ == region::Kind::context) measure_soon(state);
   const std::uint64_t before = device.total() - reserved_;
   device.in_progress -= reserved_;
   if (!correct(dev_, device, kind_, IfOver::refuse)) {
@@ -193,8 +199,8 @@ bool HiddenCharge::settle() {
   return true;
 }
 
-void settle_hidden(unsigned dev, region::Kind kind) {
-  Hidden *state = hidden.get();
+void settle_untracked(unsigned dev, region::Kind kind) {
+  Untracked *state = untracked.get();
   if (state == nullptr) return;
   Device &device = state->devices[dev];
   ScopedLock lock(device.mutex);
@@ -204,45 +210,45 @@ void settle_hidden(unsigned dev, region::Kind kind) {
   correct(dev, device, kind, IfOver::charge, gone);
 }
 
-void note_hidden_growth() {
-  Hidden *state = hidden.get();
-  if (state == nullptr || hidden_unsettled.load(std::memory_order_relaxed)) return;
-  look_soon(*state);
-  hidden_unsettled.store(true, std::memory_order_relaxed);
+void note_untracked_growth() {
+  Untracked *state = untracked.get();
+  if (state == nullptr || untracked_unsettled.load(std::memory_order_relaxed)) return;
+  measure_soon(*state);
+  untracked_unsettled.store(true, std::memory_order_relaxed);
 }
 
-void hide_data(unsigned dev, std::uint64_t bytes) {
-  Hidden *state = hidden.get();
+void untrack_data(unsigned dev, std::uint64_t bytes) {
+  Untracked *state = untracked.get();
   if (state == nullptr) return;
   Device &device = state->devices[dev];
   ScopedLock lock(device.mutex);
   charge_of(device, region::Kind::data) += bytes;
-  look_soon(*state);
-  hidden_unsettled.store(true, std::memory_order_relaxed);
+  measure_soon(*state);
+  untracked_unsettled.store(true, std::memory_order_relaxed);
 }
 
 bool settle_before_refusing(unsigned dev) {
-  Hidden *state = hidden.get();
+  Untracked *state = untracked.get();
   if (state == nullptr) return false;
   Device &device = state->devices[dev];
   ScopedLock lock(device.mutex);
   const std::uint64_t before = device.total();
   // Contexts and modules do not go unseen; what else was there at the last measurement may be gone.
   const bool lasting = before == charge_of(device, region::Kind::context) + charge_of(device, region::Kind::module);
-  if (lasting && !hidden_unsettled.load(std::memory_order_relaxed)) return false;
+  if (lasting && !untracked_unsettled.load(std::memory_order_relaxed)) return false;
   correct(dev, device, region::Kind::other, IfOver::charge);
   return device.total() < before;
 }
 
-void settle_late() {
-  Hidden *state = hidden.get();
+void settle_due() {
+  Untracked *state = untracked.get();
   if (state == nullptr) return;
   const std::uint64_t now = coarse_ms();
   const std::uint64_t interval = state->interval_ms.load(std::memory_order_relaxed);
   std::uint64_t due = state->due_ms.load(std::memory_order_relaxed);
   if (now < due || !state->due_ms.compare_exchange_strong(due, now + interval, std::memory_order_relaxed)) return;
   state->interval_ms.store(std::clamp(2 * interval, kFirstIntervalMs, kLastIntervalMs), std::memory_order_relaxed);
-  hidden_unsettled.store(false, std::memory_order_relaxed);  // correct() says so again where it must
+  untracked_unsettled.store(false, std::memory_order_relaxed);  // correct() says so again where it must
   for (unsigned dev = 0; dev < job_region().ndev(); ++dev) {
     Device &device = state->devices[dev];
     ScopedLock lock(device.mutex);

@@ -1,7 +1,7 @@
-// Memory that no call shows: contexts, modules, and what the driver rounds up.
+// Untracked memory, which no call shows: contexts, modules, and what the driver rounds up.
 //
 // Before a call that makes some, what the last one took is reserved. Afterwards NVML says what the process really holds;
-// what of it no allocation accounts for is hidden memory, and the charge for that is corrected: if it does not fit into
+// what of it no allocation accounts for is untracked, and the charge for that is corrected: if it does not fit into
 // the limit, the caller undoes the call. A process that NVML does not list yet is measured later, from any allocation.
 #pragma once
 
@@ -11,14 +11,14 @@
 
 namespace vgpu::runtime {
 
-class HiddenCharge {
+class UntrackedCharge {
  public:
-  // Reserves what a context or module is likely to take. If that is refused, it has been said.
-  HiddenCharge(unsigned dev, region::Kind kind);
+  // Reserves what a context or module is likely to take. If that is refused, it has been logged.
+  UntrackedCharge(unsigned dev, region::Kind kind);
   // ... or what is known to be wanted.
-  HiddenCharge(unsigned dev, region::Kind kind, std::uint64_t expected);
-  HiddenCharge(const HiddenCharge &) = delete;
-  HiddenCharge &operator=(const HiddenCharge &) = delete;
+  UntrackedCharge(unsigned dev, region::Kind kind, std::uint64_t expected);
+  UntrackedCharge(const UntrackedCharge &) = delete;
+  UntrackedCharge &operator=(const UntrackedCharge &) = delete;
 
   bool granted() const { return granted_; }
   // The call failed, or was undone.
@@ -33,27 +33,28 @@ class HiddenCharge {
   std::uint64_t reserved_;
 };
 
-// After a call that gave hidden memory back.
-void settle_hidden(unsigned dev, region::Kind kind);
+// After a call that gave untracked memory back.
+void settle_untracked(unsigned dev, region::Kind kind);
 // After a call that may have made some, too cheap itself to be measured.
-void note_hidden_growth();
-// Data that was charged, is no longer recorded, and may be gone or not: it counts as hidden memory until it is measured.
-void hide_data(unsigned dev, std::uint64_t bytes);
+void note_untracked_growth();
+// Data that was charged, is no longer recorded, and may be gone or not: it counts as untracked memory until it is measured.
+void untrack_data(unsigned dev, std::uint64_t bytes);
 // Before somebody is refused: measures what may be gone. False: nothing was given back.
 bool settle_before_refusing(unsigned dev);
 
-// Some device's hidden memory is not known yet.
-extern std::atomic<bool> hidden_unsettled;
+// Some device's untracked memory is not known yet.
+extern std::atomic<bool> untracked_unsettled;
 // Measures what is due: soon after a context was made, and once a second.
-void settle_late();
+void settle_due();
 
-[[gnu::tls_model("initial-exec")]] extern thread_local constinit unsigned calls_since_look;
-inline constexpr unsigned kCallsPerLook = 8;  // how often an allocation looks at the clock
+[[gnu::tls_model("initial-exec")]] extern thread_local constinit unsigned calls_since_clock_read;
+inline constexpr unsigned kCallsPerClockRead = 8;  // how often an allocation looks at the clock
 
 // On every path that has a moment to spare.
-inline void settle_hidden_when_due() {
-  const bool due = hidden_unsettled.load(std::memory_order_relaxed) || ++calls_since_look % kCallsPerLook == 0;
-  if (__builtin_expect(due, false)) settle_late();
+inline void settle_untracked_when_due() {
+  const bool due =
+      untracked_unsettled.load(std::memory_order_relaxed) || ++calls_since_clock_read % kCallsPerClockRead == 0;
+  if (__builtin_expect(due, false)) settle_due();
 }
 
 }  // namespace vgpu::runtime

@@ -40,6 +40,19 @@ def exports(library):
     return {line.split()[-1].split("@")[0] for line in lines.splitlines()}
 
 
+def defined(family):
+    """The functions that libvgpu/hooks/FAMILY.cc defines, also those that its macros LIST_HOOK(S) make."""
+    try:
+        with open(os.path.join(ROOT, "libvgpu/hooks", family + ".cc")) as file:
+            text = file.read()
+    except FileNotFoundError:
+        return set()
+    names = set(re.findall(r"^(?:CUresult|nvmlReturn_t) (\w+)\(", text, re.M)) | set(re.findall(r"^LIST_HOOK\((\w+),", text, re.M))
+    for kind in re.findall(r"^LIST_HOOKS\((\w+)\)", text, re.M):
+        names |= {f"nvmlDeviceGet{kind}RunningProcesses{version}" for version in ("", "_v2", "_v3")}
+    return names
+
+
 def main(include, library):
     version = toolkit_version(include)
     hooks = list(table_def.hooks())
@@ -71,8 +84,9 @@ def main(include, library):
         {f"{symbol}{key}" for key, symbol in meaning.items() if key[0] in names and key not in asked},
     )
     with open(os.path.join(ROOT, "docs/hooks.md")) as document:
-        stale = table_def.table() + table_def.passed_table() not in document.read()
+        stale = table_def.table() + table_def.not_hooked_table() not in document.read()
     expect_none("docs/hooks.md has this table", {"run make hooks-docs"} if stale else set())
+    expect_none("each hook is in the file of its family", {h.symbol for h in hooks if h.symbol not in defined(h.family)})
     expect_none("every rule is explained", {h.rule for h in hooks} ^ set(table_def.rules()))
     sys.exit(bool(failures))
 

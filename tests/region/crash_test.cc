@@ -187,8 +187,8 @@ std::vector<Scenario> scenarios() {
                          return 2;
                        });
                        while (stage.region.memory_used(0) == 0) sleep_ms(1);
-                       Prober prober(stage.region.usage_path(), stage.region.usage());
-                       while (prober.token(2) == Token::held) sleep_ms(1);
+                       LivenessCheck liveness(stage.region.usage_path(), stage.region.usage());
+                       while (liveness.token(2) == Token::held) sleep_ms(1);
                        stage.held_by_living = 8 * kMiB;
                      },
                  .act = [](Stage &, Rank &rank) { return rank.reserve(0, Kind::data, kLimit) == Grant::refused; }});

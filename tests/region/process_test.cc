@@ -116,8 +116,8 @@ TEST_F(ProcessTest, AnExecedProgramWithoutUsIsReclaimedAfterTheGrace) {
     return 2;
   });
   while (used() == 0) sleep_ms(1);
-  Prober prober(region_.usage_path(), region_.usage());
-  while (prober.token(rank_.slot() + 1) == Token::held) sleep_ms(1);
+  LivenessCheck liveness(region_.usage_path(), region_.usage());
+  while (liveness.token(rank_.slot() + 1) == Token::held) sleep_ms(1);
   EXPECT_EQ(rank_.reserve(0, Kind::data, kMiB), Grant::refused) << "its memory may still be held";
   sleep_ms(kGraceMs + 50);
   expect_all_available();

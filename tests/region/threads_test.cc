@@ -61,8 +61,8 @@ TEST_F(ThreadsTest, OneRankPerThread) {
   }
   bodies.push_back([&] {  // a sweeper and reader, as root would be
     while (running > 0) {
-      Prober prober(region_.usage_path(), region_.usage());
-      sweep(region_.usage(), prober, kAllDevices);
+      LivenessCheck liveness(region_.usage_path(), region_.usage());
+      sweep(region_.usage(), liveness, kAllDevices);
       Snapshot snapshot;
       ASSERT_FALSE(Snapshot::read(path().c_str(), Trust::root_or_self, Detail::memory, &snapshot));
       EXPECT_LE(snapshot.device(0).memory_used, kLimit);
