@@ -33,7 +33,7 @@ class MultiLaunch {
       in_context(i, [&](const CUDA_LAUNCH_PARAMS &one) {
         const sm::Work work =
             kernel(one.function, one.gridDimX, one.gridDimY, one.gridDimZ, one.blockDimX, one.blockDimY, one.blockDimZ);
-        if (!sm::pay_from_purse(work)) launches_[i] = sm::Launch(work, one.hStream);
+        if (!sm::pay(work)) launches_[i] = sm::Launch(work, one.hStream);
       });
     }
   }
@@ -86,7 +86,7 @@ LaunchKernel driver_launch() {
       real_pointers[static_cast<unsigned>(Symbol::cuLaunchKernel)].load(memory_order_relaxed));
 }
 
-// The few that the purse does not pay for.
+// The few launches that the thread's credit does not pay for.
 [[gnu::noinline]] CUresult launch_unpaid(CUfunction function, unsigned int grid_x, unsigned int grid_y,
                                          unsigned int grid_z, unsigned int block_x, unsigned int block_y,
                                          unsigned int block_z, unsigned int shared_bytes, CUstream stream,
@@ -99,7 +99,7 @@ LaunchKernel driver_launch() {
 CUresult launch_in_context(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
                            unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
                            CUstream stream, void **params, void **extra) {
-  const bool paid = sm::pay_in_context(kernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z));
+  const bool paid = sm::spend_in_context(kernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z));
   return (paid ? driver_launch() : launch_unpaid)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
                                                   shared_bytes, stream, params, extra);
 }
@@ -108,7 +108,7 @@ CUresult launch_in_context(CUfunction function, unsigned int grid_x, unsigned in
 CUresult launch_on_only_device(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
                                unsigned int block_x, unsigned int block_y, unsigned int block_z,
                                unsigned int shared_bytes, CUstream stream, void **params, void **extra) {
-  const bool paid = sm::pay_quickly(kernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z));
+  const bool paid = sm::spend_on_fast_path(kernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z));
   return (paid ? driver_launch() : launch_in_context)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
                                                       shared_bytes, stream, params, extra);
 }

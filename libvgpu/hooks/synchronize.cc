@@ -13,9 +13,9 @@ namespace {
 template <typename Wait>
 CUresult waited(Wait wait) {
   const bool is_metered = launches_are_metered();
-  if (is_metered) sm::before_waiting();
+  if (is_metered) sm::before_synchronize();
   const CUresult result = wait();
-  if (is_metered) sm::after_waiting();
+  if (is_metered) sm::after_synchronize();
   recheck_pools_when_due();
   return result;
 }

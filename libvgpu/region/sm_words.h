@@ -5,10 +5,13 @@
 
 namespace vgpu::region {
 
-// The job's user can write any number into his own words: a later `tat` than this is not believed.
+// The job's user can write any number into the job's words: a `tat` further than this in the future (10 minutes) is not
+// believed, and counts as now. Without it a wild number would stop the job for good. Smaller: a job could escape its
+// limit by kernels whose debt is longer than this, 6 s of GPU time at a share of 1 %. Larger: a wild number stops it
+// longer.
 inline constexpr std::uint64_t kLargestDebtNs = 600'000'000'000;
 
-// What a launch is charged is its measured cost times `ratio`, which the elected rank learns from NVML.
+// A launch moves `tat` by its measured cost times `ratio`, which the elected rank learns from NVML.
 struct TrimWord {
   using Epoch = Field<0, 32>;
   using Shared = Field<32, 1>;
@@ -17,7 +20,7 @@ struct TrimWord {
 
   std::uint64_t ratio = kOne;  // in 1/65536; stored as 0 when it is 1
   bool shared = false;         // processes that are not the job's compute on the device
-  std::uint64_t epoch = 0;     // whose word it is: see LeaseWord
+  std::uint64_t epoch = 0;     // of the leader that may write it: see LeaseWord
 
   static constexpr TrimWord unpack(std::uint64_t word) {
     const std::uint64_t ratio = Ratio::get(word);
@@ -28,7 +31,7 @@ struct TrimWord {
   }
 };
 
-// Which rank is elected, and when it last showed up.
+// Which rank is elected, and when it last renewed its lease.
 struct LeaseWord {
   using Slot = Field<0, 9>;
   using Epoch = Field<9, 19>;
@@ -45,8 +48,8 @@ struct LeaseWord {
   constexpr std::uint64_t pack() const { return Slot::put(slot) | Epoch::put(epoch) | Stamp::put(stamp); }
 };
 
-// How many ranks launched in this period and in the one before. A rank counts itself once in a period, so that one that
-// died, stopped or has nothing to do is forgotten by itself.
+// How many ranks launched in this period and in the one before. A rank counts itself once in a period, so that a rank
+// that died, stopped or has nothing to launch drops out of the count.
 struct ContendersWord {
   using Count = Field<0, 16>;
   using Before = Field<16, 16>;

@@ -10,9 +10,10 @@ namespace {
 
 using std::memory_order_relaxed;
 
-constexpr unsigned kPeriodShift = 28;  // of nanoseconds: 268 ms
+// A rank counts itself once in a period of 2^28 ns, 268 ms, and is forgotten after the period that follows.
+constexpr unsigned kPeriodShift = 28;
 
-// Relaxed throughout: each word is a number of its own, and nothing else is published by it.
+// Relaxed throughout: each word is a number of its own, and publishes nothing else.
 void occupy(region::Word &busy_until, std::uint64_t now_ns, std::uint64_t work_ns) {
   std::uint64_t before = busy_until.load(memory_order_relaxed);
   std::uint64_t from;
@@ -23,64 +24,65 @@ void occupy(region::Word &busy_until, std::uint64_t now_ns, std::uint64_t work_n
 
 }  // namespace
 
-unsigned contenders(region::DeviceUsage &device, Standing &standing, std::uint64_t now_ns) {
+unsigned contenders(region::DeviceUsage &device, RankShare &rank_share, std::uint64_t now_ns) {
   const auto period = static_cast<std::uint32_t>(now_ns >> kPeriodShift);
   std::uint64_t word = device.contenders.load(memory_order_relaxed);
   for (;;) {
     region::ContendersWord seen = region::ContendersWord::unpack(word);
     if (seen.period != period) {
       seen = {0, seen.period + 1 == period ? seen.count : 0, period};
-    } else if (standing.period.load(memory_order_relaxed) == period) {
+    } else if (rank_share.period.load(memory_order_relaxed) == period) {
       return static_cast<unsigned>(std::clamp<std::uint64_t>(std::max(seen.count, seen.before), 1, region::kSlots));
     }
     ++seen.count;
     if (!device.contenders.compare_exchange_weak(word, seen.pack(), memory_order_relaxed)) continue;
-    standing.period.store(period, memory_order_relaxed);
+    rank_share.period.store(period, memory_order_relaxed);
     word = seen.pack();
   }
 }
 
-Taken take(region::DeviceUsage &device, Standing &standing, const Price &price, const Take &what,
-           std::uint64_t now_ns) {
-  const unsigned ranks = contenders(device, standing, now_ns);
-  const std::uint64_t own = ranks > 1 ? standing.own_tat.load(memory_order_relaxed) : 0;
-  const std::uint64_t saved_from = now_ns - (what.known ? kBurstNs : 0);
-  const std::uint64_t step = price.of(what.cost_ns);
+BudgetGrant take_budget(region::DeviceUsage &device, RankShare &rank_share, const ChargeRate &rate,
+                        const BudgetRequest &request, std::uint64_t now_ns) {
+  const unsigned ranks = contenders(device, rank_share, now_ns);
+  const std::uint64_t own = ranks > 1 ? rank_share.own_tat.load(memory_order_relaxed) : 0;
+  const std::uint64_t saved_from = now_ns - (request.known ? kBurstNs : 0);
+  const std::uint64_t step = rate.tat_step(request.cost_ns);
   const bool quiet = device.busy_until.load(memory_order_relaxed) <= now_ns;
 
   std::uint64_t tat = device.tat.load(memory_order_relaxed);
   std::uint64_t next, held;
   do {
     std::uint64_t start = tat > now_ns + region::kLargestDebtNs ? now_ns : tat;
-    // A rank that had its part already comes after the others, or when nobody else came.
-    std::uint64_t turn = start;
+    // A rank that had its part already comes after the others, or when no other rank came.
+    std::uint64_t conforms = start;
     if (own > now_ns && own < now_ns + region::kLargestDebtNs)
-      turn = std::max(start, std::min(own, start + kPatienceNs));
-    if (turn > now_ns) return {false, turn};
+      conforms = std::max(start, std::min(own, start + kYieldNs));
+    if (conforms > now_ns) return {false, conforms};
     start = std::max(start, saved_from);
     next = start + step;
-    const bool holds = what.measured && quiet && ranks > 1 && next < now_ns + what.first_ns;
-    held = holds ? now_ns + what.first_ns - next : 0;
+    const bool holds = request.measured && quiet && ranks > 1 && next < now_ns + request.first_ns;
+    held = holds ? now_ns + request.first_ns - next : 0;
   } while (!device.tat.compare_exchange_weak(tat, next + held, memory_order_relaxed));
 
   if (ranks > 1) {
-    standing.own_tat.store(std::max(own, now_ns - kBurstNs) + step * ranks, memory_order_relaxed);
+    rank_share.own_tat.store(std::max(own, now_ns - kBurstNs) + step * ranks, memory_order_relaxed);
   }
-  device.charged_ns.fetch_add(what.cost_ns, memory_order_relaxed);
-  occupy(device.busy_until, now_ns, price.trimmed(what.work_ns));
-  return {true, 0, quiet && (ranks == 1 || next + held >= now_ns + what.first_ns), held};
+  device.charged_ns.fetch_add(request.cost_ns, memory_order_relaxed);
+  occupy(device.busy_until, now_ns, rate.device_ns(request.work_ns));
+  return {true, 0, quiet && (ranks == 1 || next + held >= now_ns + request.first_ns), held};
 }
 
-void let_go(region::DeviceUsage &device, std::uint64_t held_ns) {
+void release_hold(region::DeviceUsage &device, std::uint64_t held_ns) {
   if (held_ns != 0) device.tat.fetch_sub(held_ns, memory_order_relaxed);
 }
 
-void correct(region::DeviceUsage &device, const Price &price, std::int64_t cost_ns) {
+void correct(region::DeviceUsage &device, const ChargeRate &rate, std::int64_t cost_ns) {
   if (cost_ns == 0) return;
   const bool more = cost_ns > 0;
   const auto amount = static_cast<std::uint64_t>(more ? cost_ns : -cost_ns);
-  const std::uint64_t step = price.of(amount);
-  // Wraps where it must not: a `tat` before the last burst counts as that, whatever it is.
+  const std::uint64_t step = rate.tat_step(amount);
+  // Not below 0, where it would wrap into the far future. How far back it lies is of no matter: take_budget() counts
+  // any `tat` older than kBurstNs as that old.
   std::uint64_t tat = device.tat.load(memory_order_relaxed);
   while (!device.tat.compare_exchange_weak(tat, more ? tat + step : tat - std::min(tat, step), memory_order_relaxed)) {
   }

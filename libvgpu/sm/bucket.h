@@ -1,11 +1,13 @@
-// The job's budget of GPU time on one device: one word, `tat`, and no thread that refills it.
+// The job's budget of GPU time on one device: a token bucket (GCRA) in one word of the region, and no thread that
+// refills it.
 //
-// `tat` is the instant at which the next launch conforms. A launch that costs c moves it by c/share; who comes before it
-// waits until then. A job that does not use its share keeps at most kBurstNs of it. A long kernel is let through when its
-// turn comes and leaves a debt behind it, so that no kernel is too long for any share.
+// The word is `tat`, GCRA's theoretical arrival time: the instant, in nanoseconds of CLOCK_MONOTONIC, at which the next
+// launch conforms to the job's share. A launch that costs c moves it on by c/share; a launch that comes earlier waits
+// until then. A job that does not use its share saves at most kBurstNs of it. A long kernel is let through as soon as
+// it conforms and leaves a debt, a `tat` far in the future, so that no kernel is too long for any share.
 //
-// Nothing is ever held: a rank that dies or stops while it waits, or after it was let through, costs the others nothing
-// but what it was charged.
+// No rank ever owns the bucket: a rank that dies or stops while it waits, or after it was let through, costs the others
+// nothing but what it was charged.
 #pragma once
 
 #include "region/layout.h"
@@ -13,58 +15,67 @@
 
 namespace vgpu::sm {
 
+// How much of `tat` a job can save while it does not launch. It bridges the pauses of a program that waits for its
+// results. Smaller: a pause is lost for good. With 5 ms, programs that work 20 ms and pause 20 ms get as little as 75 %
+// of their share in the model (tests/sm); with 1 ms even programs that never pause lose by every late wake-up. Larger:
+// a job that was idle or suspended runs that much longer without a limit when it comes back.
 inline constexpr std::uint64_t kBurstNs = 50'000'000;
-// A rank that had more than its part of the budget leaves the next turn to the others for as long as this; whoever is
-// left then takes it. Much less than the burst, so that nothing is lost by it.
-inline constexpr std::uint64_t kPatienceNs = 2'000'000;
+// A rank that had more than its part of the budget leaves it to the other ranks for this long after it conforms; what
+// is left then it takes. Time enough for a rank that waits to wake up and launch, and much less than kBurstNs. Absent:
+// ranks of different launches do not get the same time (the model's ranks of 20 ms kernels differ by up to a fifth).
+// Larger, 10 ms: budget stays unused while nobody else wants it, and jobs of several ranks fall below 95 % of their
+// share.
+inline constexpr std::uint64_t kYieldNs = 2'000'000;
 
-// What a nanosecond of GPU time moves `tat` by.
-struct Price {
-  std::uint32_t percent = 100;  // 1 to 99
-  std::uint64_t ratio = 1 << 16;
+// How far a nanosecond of a launch's cost moves `tat`.
+struct ChargeRate {
+  std::uint32_t percent = 100;                   // the job's share, 1 to 99
+  std::uint64_t ratio = region::TrimWord::kOne;  // NVML's correction of costs, in 1/65536
 
-  // What it probably takes of the device.
-  std::uint64_t trimmed(std::uint64_t cost_ns) const {
-    return static_cast<std::uint64_t>(static_cast<double>(cost_ns) / 65536 * static_cast<double>(ratio));
+  // How long the device is probably busy with what was charged `cost_ns`.
+  std::uint64_t device_ns(std::uint64_t cost_ns) const {
+    return static_cast<std::uint64_t>(static_cast<double>(cost_ns) / region::TrimWord::kOne *
+                                      static_cast<double>(ratio));
   }
-  std::uint64_t of(std::uint64_t cost_ns) const {
-    return static_cast<std::uint64_t>(static_cast<double>(cost_ns) * (100.0 / 65536) * static_cast<double>(ratio) /
-                                      percent);
+  std::uint64_t tat_step(std::uint64_t cost_ns) const {
+    return static_cast<std::uint64_t>(static_cast<double>(cost_ns) * (100.0 / region::TrimWord::kOne) *
+                                      static_cast<double>(ratio) / percent);
   }
 };
 
-// A rank's own place in the bucket, among those that share it.
-struct Standing {
-  std::atomic<std::uint64_t> own_tat;  // when this rank has had no more than its part
-  std::atomic<std::uint32_t> period;   // in which it last counted itself
+// A rank's part of the job's budget, which all ranks that launch share equally. In the rank's own memory.
+struct RankShare {
+  std::atomic<std::uint64_t> own_tat;  // when this rank will have had no more than its part
+  std::atomic<std::uint32_t> period;   // in which it last counted itself, see ContendersWord
 };
 
-struct Take {
+struct BudgetRequest {
   std::uint64_t cost_ns = 0;   // to be charged
   std::uint64_t first_ns = 0;  // the launch at hand
   std::uint64_t work_ns = 0;   // that, and all that may follow it at once
   bool known = true;           // false: the cost is a guess, which may not spend what was saved
-  // The launch at hand will be measured. What the job has saved could let others' onto the device at the same time; it
-  // is held until then.
+  // The launch at hand will be measured. Other ranks could use what the job has saved to launch at the same time, so it
+  // is held back until the measurement is over.
   bool measured = false;
 };
 
-struct Taken {
+struct BudgetGrant {
   bool granted = false;
   std::uint64_t until_ns = 0;  // when to ask again, if it was not
-  // No other launch of the job is on the device, nor will one be before this one is done, if costs are what they seem.
+  // No other launch of the job is on the device, nor will one be before this one is done, if costs are right.
   bool alone = false;
-  std::uint64_t held_ns = 0;  // of `tat`, to be given back when it is done: see Take::measured
+  std::uint64_t held_ns = 0;  // of `tat`, for release_hold() when the launch is done: see BudgetRequest::measured
 };
 
 // How many ranks there are to share with, this one among them.
-unsigned contenders(region::DeviceUsage &device, Standing &standing, std::uint64_t now_ns);
+unsigned contenders(region::DeviceUsage &device, RankShare &rank_share, std::uint64_t now_ns);
 
-Taken take(region::DeviceUsage &device, Standing &standing, const Price &price, const Take &what, std::uint64_t now_ns);
+BudgetGrant take_budget(region::DeviceUsage &device, RankShare &rank_share, const ChargeRate &rate,
+                        const BudgetRequest &request, std::uint64_t now_ns);
 
-void let_go(region::DeviceUsage &device, std::uint64_t held_ns);
+void release_hold(region::DeviceUsage &device, std::uint64_t held_ns);
 
-// What was charged turned out to be wrong by this much.
-void correct(region::DeviceUsage &device, const Price &price, std::int64_t cost_ns);
+// Adds to what was charged, or, negative, takes from it.
+void correct(region::DeviceUsage &device, const ChargeRate &rate, std::int64_t cost_ns);
 
 }  // namespace vgpu::sm

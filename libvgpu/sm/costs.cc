@@ -8,13 +8,42 @@ namespace {
 
 using std::memory_order_relaxed;
 
-constexpr std::uint64_t kFarOut = 4;
-constexpr std::uint64_t kRevision = 8;
-constexpr std::uint64_t kPatience = 16;  // launches
-constexpr std::uint64_t kLastGuessNs = 200'000;
+// A measurement that was taken for alone counts as at most this many times the mean: now and then other work was on the
+// device after all, and its 20 ms would be a thousand launches of 20 us.
+constexpr std::uint64_t kOutlierFactor = 4;
+// An estimate that moved by more than an eighth is a revision, and makes the comparison with NVML start anew
+// (feedback.h).
+constexpr std::uint64_t kRevisionPart = 8;
+// So many launches are charged the first guess without any of them being measured; then it is taken for something that
+// cannot be measured. Absent, a launch whose events fail would be charged 25 ms for ever, and the program stand nearly
+// still. Smaller: a thread that found all timers in use a few times would pay the last guess for a kernel of any
+// length.
+constexpr std::uint64_t kMostGuesses = 16;
+// What a launch is charged that cannot be measured. A middling kernel, which NVML's ratio then corrects within its
+// bounds, a sixteenth to sixteen times (feedback.cc): what really takes 12 us to 3 ms.
+constexpr std::uint64_t kUnmeasuredNs = 200'000;
+// On an idle device a launch that seems no longer than the call that records the second event, and this, was probably
+// done before that event came: what was measured is the host's call. It is charged a part of it, as such launches are
+// too short to keep a device busy one by one. Without the allowance the call's own variation counts as the device's
+// time; with a larger one, launches of several microseconds are charged too little. In full, they would be charged for
+// an idle device.
 constexpr std::uint64_t kTooShortNs = 1'000;
+constexpr std::uint64_t kTooShortPart = 4;
+// A launch reaches the device near the end of the call that launches, at most this long before its return. Larger, and
+// half a long call counts as the device's; 0, and none of it, which makes launches of some microseconds too cheap.
 constexpr std::uint64_t kArrivalNs = 500;
-constexpr std::uint64_t kDisturbedNs = 10'000;  // no call takes so long
+// Two of the host's calls that lie further apart were interrupted: recording an event and launching take less. Then the
+// measurement only says between which bounds the launch can be. Smaller: slow calls are taken for interruptions, and
+// costs stay as they first were. Larger: the time for which the host lost its core counts as the device's.
+constexpr std::uint64_t kInterruptedNs = 10'000;
+// The mean of measurements that were alone becomes a moving one after this many.
+constexpr std::uint32_t kMeanWeight = 16;
+// So many that were alone settle an estimate.
+constexpr std::uint32_t kEnoughAlone = 2;
+// Until one was alone, the estimate follows the median: down by at most a sixteenth at a time, up by at most a 24th.
+constexpr std::uint64_t kMedianDown = 16, kMedianUp = 24;
+constexpr std::uint32_t kFamilyWeight = 4;
+constexpr std::uint32_t kTypicalWeight = 8;
 
 // Early measurements count in full, later ones less: at first an average, then a slowly moving one.
 std::uint64_t moved(std::uint64_t mean, std::uint64_t value, std::uint32_t count, std::uint32_t most) {
@@ -24,32 +53,34 @@ std::uint64_t moved(std::uint64_t mean, std::uint64_t value, std::uint32_t count
 
 }  // namespace
 
-// The time between the events is the host's as well: an idle device takes the first one at once and then waits for the
-// launch, and if it is done before the host asks for the second one it waits for that, too.
-std::uint64_t device_time(const HostSide &host, std::uint64_t elapsed_ns, std::uint64_t known_ns) {
-  if (!host.idle) return elapsed_ns;
+// The time between the events is partly the host's: an idle device records the first one at once and then waits for the
+// launch, and if it is done before the host records the second one, it waits for that, too.
+std::uint64_t device_time(const HostTimeline &host, std::uint64_t elapsed_ns, std::uint64_t known_ns) {
+  if (!host.idle_before_launch) return elapsed_ns;
   const auto without = [&](std::uint64_t waited_ns) { return elapsed_ns - std::min(waited_ns, elapsed_ns); };
-  const std::uint64_t behind = host.closed_ns - host.launched_ns;
-  const std::uint64_t least = behind > kDisturbedNs ? 0 : without(host.launched_ns - host.opened_ns);
-  const std::uint64_t most = without(host.ready_ns - (host.was_idle ? host.recorded_ns : host.ready_ns));
-  // Where the host was interrupted, or the device came to its end of work at some time since the first event, that is
-  // all there is to say; and nothing against what is known, if that is in between.
-  if (!host.was_idle || most - least > kDisturbedNs) return std::clamp(known_ns != 0 ? known_ns : most, least, most);
-  // Somewhere in the call that takes the event, and near the end of the one that launches.
-  const std::uint64_t stamped = (host.opened_ns + host.recorded_ns) / 2;
-  const std::uint64_t arrived = host.launched_ns - std::min((host.launched_ns - host.ready_ns) / 2, kArrivalNs);
+  const std::uint64_t behind = host.end_returned_ns - host.launch_returned_ns;
+  const std::uint64_t least = behind > kInterruptedNs ? 0 : without(host.launch_returned_ns - host.start_called_ns);
+  const std::uint64_t most =
+      without(host.launch_called_ns - (host.idle_before_start ? host.start_returned_ns : host.launch_called_ns));
+  // Where the host was interrupted, or the device ran out of work at some time since the first event, the bounds are
+  // all that is known; an estimate between them stays as it is.
+  if (!host.idle_before_start || most - least > kInterruptedNs)
+    return std::clamp(known_ns != 0 ? known_ns : most, least, most);
+  // The event was recorded somewhere in its call; the launch arrived near the end of its own.
+  const std::uint64_t stamped = (host.start_called_ns + host.start_returned_ns) / 2;
+  const std::uint64_t arrived =
+      host.launch_returned_ns - std::min((host.launch_returned_ns - host.launch_called_ns) / 2, kArrivalNs);
   const std::uint64_t rest = without(arrived - stamped);
-  // Anything up to `rest`: such launches are too short to keep a device busy one by one.
-  return rest > behind + kTooShortNs ? rest : rest / 4;
+  return rest > behind + kTooShortNs ? rest : rest / kTooShortPart;
 }
 
-Cost &Costs::look_for(std::uint64_t key, std::uint64_t family_key) {
+Cost &Costs::find_or_insert(std::uint64_t key, std::uint64_t family_key) {
   for (unsigned probe = 0; probe < kProbes; ++probe) {
     Cost &cost = entries_[(place(key) + probe) & ((1u << kBits) - 1)];
     std::uint64_t seen = cost.key.load(memory_order_relaxed);
     if (seen == key) return cost;
     if (seen != 0 || !cost.key.compare_exchange_strong(seen, key, memory_order_relaxed)) continue;
-    if (key != family_key) cost.family.store(&look_for(family_key, family_key), memory_order_relaxed);
+    if (key != family_key) cost.family.store(&find_or_insert(family_key, family_key), memory_order_relaxed);
     return cost;
   }
   return entries_[place(key)];
@@ -62,11 +93,11 @@ std::uint64_t Costs::estimate(const Cost &cost) {
 }
 
 std::uint64_t Costs::guess(const Cost &cost, std::uint64_t now_ns) {
-  // It cannot be measured at all: NVML has to put this right.
-  if (cost.guessed.load(memory_order_relaxed) >= kPatience && cost.under_way.load(memory_order_relaxed) == 0) {
-    return kLastGuessNs;
+  // It cannot be measured: the comparison with NVML has to correct this.
+  if (cost.guessed.load(memory_order_relaxed) >= kMostGuesses && cost.under_way.load(memory_order_relaxed) == 0) {
+    return kUnmeasuredNs;
   }
-  // It takes at least as long as it has been under way.
+  // It takes at least as long as the first launch has been under way.
   const std::uint64_t since = cost.guessed_at_ns.load(memory_order_relaxed);
   const std::uint64_t least = since != 0 && since < now_ns ? now_ns - since : 0;
   return std::clamp(least, kFirstGuessNs, kLargestCostNs);
@@ -82,7 +113,7 @@ void Costs::note_guess(Cost &cost, std::uint64_t guess_ns, std::uint64_t now_ns)
 std::int64_t Costs::learn(Cost &cost, const Measurement &measured) {
   const std::uint64_t elapsed = std::clamp(measured.elapsed_ns, kLeastCostNs, kLargestCostNs);
   const bool first = cost.estimate_ns.load(memory_order_relaxed) == 0;
-  // What is known of it decided whether it was alone: nothing was known of the first.
+  // Whether a launch was alone was decided by its estimate, and the first one had none.
   const bool alone = measured.alone && !first;
 
   const std::uint32_t samples = cost.samples.load(memory_order_relaxed);
@@ -98,38 +129,39 @@ std::int64_t Costs::learn(Cost &cost, const Measurement &measured) {
   const std::uint64_t before = cost.least_before_ns.load(memory_order_relaxed);
   const std::uint64_t lowest = before != 0 ? std::min(least, before) : least;
 
-  // Those that were alone, as soon as there are any; until then what about half of all exceed. That is too much, if
-  // anything; so launches are kept farther apart than they need be, and soon there are some that were alone. Too little
-  // would not put itself right.
+  // The mean of those that were alone, as soon as there are any; until then the median of all. That is too much, if
+  // anything; so launches are kept farther apart than they need be, and soon some are alone. Too little would not
+  // correct itself.
   std::uint32_t alone_before = cost.alone.load(memory_order_relaxed);
   std::uint64_t mean = cost.mean_ns.load(memory_order_relaxed);
   std::uint64_t counted = elapsed;
   if (alone) {
-    // Now and then something was in its way after all.
-    if (alone_before != 0) counted = std::min(counted, kFarOut * mean);
+    if (alone_before != 0) counted = std::min(counted, kOutlierFactor * mean);
     if (alone_before++ == 0) mean = counted;
-    mean = moved(mean, counted, alone_before, 16);
+    mean = moved(mean, counted, alone_before, kMeanWeight);
     cost.alone.store(alone_before, memory_order_relaxed);
   } else if (alone_before == 0) {
-    mean = samples == 0 ? elapsed : std::clamp(elapsed, mean - mean / 16, mean + mean / 24);
+    mean = samples == 0 ? elapsed : std::clamp(elapsed, mean - mean / kMedianDown, mean + mean / kMedianUp);
   }
   cost.mean_ns.store(mean, memory_order_relaxed);
 
   const std::uint64_t estimate = measured.shared ? lowest : mean;
   cost.estimate_ns.store(estimate, memory_order_relaxed);
   const std::uint64_t reference = cost.reference_ns.load(memory_order_relaxed);
-  if (estimate > reference + reference / kRevision || estimate < reference - reference / kRevision) {
+  if (estimate > reference + reference / kRevisionPart || estimate < reference - reference / kRevisionPart) {
     cost.reference_ns.store(estimate, memory_order_relaxed);
     revisions_.fetch_add(1, memory_order_relaxed);
   }
-  if (alone_before >= 2 || samples + 1 >= kEnough) cost.settled_ns.store(estimate, memory_order_relaxed);
+  if (alone_before >= kEnoughAlone || samples + 1 >= kEnough) cost.settled_ns.store(estimate, memory_order_relaxed);
 
   if (Cost *family = cost.family.load(memory_order_relaxed)) {
     const std::uint64_t known = family->estimate_ns.load(memory_order_relaxed);
-    family->estimate_ns.store(known == 0 ? elapsed : moved(known, estimate, 4, 4), memory_order_relaxed);
+    family->estimate_ns.store(known == 0 ? elapsed : moved(known, estimate, kFamilyWeight, kFamilyWeight),
+                              memory_order_relaxed);
   }
   const std::uint64_t typical = typical_ns_.load(memory_order_relaxed);
-  typical_ns_.store(typical == 0 ? elapsed : moved(typical, elapsed, 8, 8), memory_order_relaxed);
+  typical_ns_.store(typical == 0 ? elapsed : moved(typical, elapsed, kTypicalWeight, kTypicalWeight),
+                    memory_order_relaxed);
 
   if (first) {
     cost.guessed_at_ns.store(0, memory_order_relaxed);

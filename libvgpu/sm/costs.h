@@ -1,9 +1,10 @@
-// What this process's kernels and graphs cost in GPU time, learned from a few launches of each.
+// What this process's kernels and graphs cost in GPU time ("cost" as token buckets use the word), learned from a few
+// launches of each.
 //
-// A launch is known by its function and its size, a graph by itself. What is measured is the time between two events
-// around a launch. That is the launch's own time if nothing else was on the device; otherwise it can only be too long. So
-// the mean of measurements that were `alone` counts, which is right for kernels that take now this long, now that long.
-// Where other jobs are on the device none is, and the least of the last few counts.
+// A launch is identified by its function and its size, a graph by itself. What is measured is the time between two
+// events around a launch. That is the launch's own time if nothing else was on the device; otherwise it can only be too
+// long. So the mean of those measurements counts that were `alone`, which is also right for kernels whose duration
+// varies. Where other jobs are on the device no measurement is alone, and the least of the last few counts.
 #pragma once
 
 #include <atomic>
@@ -11,40 +12,49 @@
 
 namespace vgpu::sm {
 
-inline constexpr std::uint64_t kLeastCostNs = 20;  // so that there is always something to count
+// No measurement counts as less. An estimate of 0 means "nothing is known", so that a launch measured as 0 ns would be
+// charged the guess for ever; and decide() divides by it. More than some tens of nanoseconds would overcharge the
+// shortest launches.
+inline constexpr std::uint64_t kLeastCostNs = 20;
+// No measurement and no guess counts as more: 1000 s. Without it a wrong time of an event would leave the job a debt
+// without end, and `elapsed * count` in learn() could overflow. Smaller than the longest kernel, it would make that
+// kernel too cheap.
 inline constexpr std::uint64_t kLargestCostNs = 1'000'000'000'000;
-// What is launched for the first time is charged this, and the rest of it given back when it was measured: until then
-// hardly anything else of the job gets onto the device and into its way.
+// The first launch of something unknown is charged this, and what was too much is given back once the launch is
+// measured. Until then the debt keeps nearly everything else of the job off the device, so that the measurement is
+// clean.
 inline constexpr std::uint64_t kFirstGuessNs = 25'000'000;
 
-// Written by whoever measured, one at a time, except for the key and the guesses; read by every launch.
+// Written by the thread that reads the timers, one at a time (LaunchTimers::locked), except for the key and the
+// guesses; read by every launch.
 struct alignas(64) Cost {
   std::atomic<std::uint64_t> key;          // 0: free; by CAS, once
-  std::atomic<std::uint64_t> settled_ns;   // 0: not enough is known of it yet
+  std::atomic<std::uint64_t> settled_ns;   // 0: not enough is known of it yet to pay for it from a credit
   std::atomic<std::uint64_t> estimate_ns;  // 0: nothing is known of it
-  std::atomic<std::uint64_t> mean_ns;      // of measurements that were alone; until there are any, the middle of all
+  std::atomic<std::uint64_t> mean_ns;      // of measurements that were alone; until there are any, the median of all
   std::atomic<std::uint64_t> least_ns;     // of the measurements since `samples` was last a multiple of kWindow
   std::atomic<std::uint64_t> least_before_ns;
   std::atomic<std::uint32_t> samples;
   std::atomic<std::uint32_t> alone;  // how many of them were
-  // Launches that were charged a guess, which is put right when the first of them was measured. By any thread.
+  // Launches that were charged a guess, which is corrected when the first of them was measured. By any thread.
   alignas(64) std::atomic<std::uint64_t> guessed_ns;
   std::atomic<std::uint64_t> guessed;
-  std::atomic<std::uint64_t> guessed_at_ns;  // the first of them
-  std::atomic<std::uint64_t> reference_ns;   // the estimate when it was last revised
+  std::atomic<std::uint64_t> guessed_at_ns;  // when the first of them was launched
+  std::atomic<std::uint64_t> reference_ns;   // the estimate when revisions() last counted it
   std::atomic<Cost *> family;                // the same function in any size
-  std::atomic<std::uint32_t> under_way;      // measurements
+  std::atomic<std::uint32_t> under_way;      // how many measurements are
 };
 
-// What the host did around a measured launch.
-struct HostSide {
-  bool was_idle;  // the stream had nothing to do before the first event
-  bool idle;      // nor before the launch
-  // When the host took the first event, had taken it, was about to launch, had launched, and had taken the second.
-  std::uint64_t opened_ns, recorded_ns, ready_ns, launched_ns, closed_ns;
+// What the host did around a measured launch, and when.
+struct HostTimeline {
+  bool idle_before_start;   // the stream had nothing to do before the first event
+  bool idle_before_launch;  // nor before the launch
+  // When the host was about to record the first event, had recorded it, was about to launch, had launched, and had
+  // recorded the second event.
+  std::uint64_t start_called_ns, start_returned_ns, launch_called_ns, launch_returned_ns, end_returned_ns;
 };
-// How long the device took for a launch whose two events are so far apart. `known_ns`: as far as is known, or 0.
-std::uint64_t device_time(const HostSide &host, std::uint64_t elapsed_ns, std::uint64_t known_ns);
+// How long the device took for a launch whose two events are `elapsed_ns` apart. `known_ns`: the estimate so far, or 0.
+std::uint64_t device_time(const HostTimeline &host, std::uint64_t elapsed_ns, std::uint64_t known_ns);
 
 struct Measurement {
   std::uint64_t elapsed_ns = 0;
@@ -55,47 +65,56 @@ struct Measurement {
 
 class Costs {
  public:
-  // What a launch is known by. `blocks` is the size of its grid, `threads` that of a block.
+  // What a launch is identified by. `blocks` is the size of its grid, `threads` that of a block. Never 0.
   static std::uint64_t key(const void *function, std::uint64_t blocks, std::uint64_t threads) {
     const auto handle = reinterpret_cast<std::uintptr_t>(function);
     return (handle ^ blocks * 0x9e3779b97f4a7c15 ^ threads * 0xc2b2ae3d27d4eb4f) | 1;
   }
 
-  // Null: it takes a closer look.
-  Cost *find_at_once(const void *function, std::uint64_t blocks, std::uint64_t threads) {
+  // Looks only where the key belongs, for the fast path. Null: it may still be in one of the next slots.
+  Cost *find_in_home_slot(const void *function, std::uint64_t blocks, std::uint64_t threads) {
     const std::uint64_t wanted = key(function, blocks, threads);
     Cost &home = entries_[place(wanted)];
     return home.key.load(std::memory_order_relaxed) == wanted ? &home : nullptr;
   }
-  // Never fails: what there is no room for shares an entry with something else.
+  // Never fails: a launch for which there is no room shares an entry with another.
   Cost &find(const void *function, std::uint64_t blocks, std::uint64_t threads) {
-    Cost *cost = find_at_once(function, blocks, threads);
-    return cost != nullptr ? *cost : look_for(key(function, blocks, threads), key(function, 0, 0));
+    Cost *cost = find_in_home_slot(function, blocks, threads);
+    return cost != nullptr ? *cost : find_or_insert(key(function, blocks, threads), key(function, 0, 0));
   }
 
-  // What is known of a launch: its cost, or that of the same function in another size. 0: nothing.
+  // The estimate of a launch, or that of the same function in other sizes. 0: nothing is known.
   static std::uint64_t estimate(const Cost &cost);
   // What to charge a launch of which nothing is known.
   static std::uint64_t guess(const Cost &cost, std::uint64_t now_ns);
   static void note_guess(Cost &cost, std::uint64_t guess_ns, std::uint64_t now_ns);
 
-  // What a launch of this process costs; 0: unknown.
+  // What a launch of this process typically costs; 0: unknown.
   std::uint64_t typical_ns() const { return typical_ns_.load(std::memory_order_relaxed); }
-  // Changes when much of what was known proved wrong: what launches were charged before tells nothing of what they are now.
+  // Counts the estimates that moved far: what was charged before a change says nothing of what is charged after it.
   std::uint32_t revisions() const { return revisions_.load(std::memory_order_relaxed); }
 
-  // Returns what the launches so far were charged too little, or, negative, too much.
+  // Returns by how much the launches so far were charged too little, or, negative, too much.
   std::int64_t learn(Cost &cost, const Measurement &measured);
 
  private:
+  // The table has 4096 entries, for the functions of a process in all their sizes. In a table that is too small
+  // launches share entries, and are charged the mean of what is not the same work; each bit more doubles the 512 KiB
+  // that a process with a limit reserves (it touches only the entries that it uses).
   static constexpr unsigned kBits = 12;
   static constexpr unsigned kHashShift = 64 - kBits;
+  // How many slots a key is searched in from where it belongs, at most. Without a bound, a full table (every size of a
+  // kernel is a key) would make each launch search all of it; with fewer, launches share entries while there is still
+  // room. Only a launch that found its key in the first slot can be paid on the fast path, so that more would not make
+  // launches cheaper.
   static constexpr unsigned kProbes = 16;
-  static constexpr std::uint32_t kWindow = 64;  // measurements among other jobs, of which few meet none of theirs
-  static constexpr std::uint32_t kEnough = 8;   // of any kind, to go by
+  // Among other jobs the least of the last 64 to 128 measurements counts, as few meet no work of theirs.
+  static constexpr std::uint32_t kWindow = 64;
+  // An estimate is settled, and launches are paid from a credit, after this many measurements of any kind.
+  static constexpr std::uint32_t kEnough = 8;
 
   static std::size_t place(std::uint64_t key) { return key * 0x9e3779b97f4a7c15 >> kHashShift; }
-  Cost &look_for(std::uint64_t key, std::uint64_t family_key);
+  Cost &find_or_insert(std::uint64_t key, std::uint64_t family_key);
 
   std::atomic<std::uint32_t> revisions_;
   std::atomic<std::uint64_t> typical_ns_;  // of a launch of this process

@@ -8,7 +8,7 @@ using std::memory_order_acq_rel;
 using std::memory_order_acquire;
 using std::memory_order_relaxed;
 
-// The word is the new leader's from here on.
+// From here on the word is the new leader's, and the old one can no longer publish.
 void adopt(region::Word &trim, std::uint64_t epoch) {
   std::uint64_t word = trim.load(memory_order_relaxed);
   for (;;) {
@@ -20,25 +20,25 @@ void adopt(region::Word &trim, std::uint64_t epoch) {
 
 }  // namespace
 
-Turn claim_turn(region::DeviceUsage &device, Candidate &candidate, unsigned slot, std::uint64_t now_ms) {
+LeaseClaim claim_lease(region::DeviceUsage &device, Candidate &candidate, unsigned slot, std::uint64_t now_ms) {
   std::uint64_t word = device.lease.load(memory_order_acquire);
   const region::LeaseWord lease = region::LeaseWord::unpack(word);
   const std::uint64_t now = region::LeaseWord::Stamp::get(region::LeaseWord::Stamp::put(now_ms));
   const bool mine = candidate.epoch != 0 && lease.epoch == candidate.epoch && lease.slot == slot;
-  // A stamp from the future is nobody's: the job's user may write what he likes.
+  // The job's user can write anything: a stamp from the future counts as expired.
   const std::uint64_t age = lease.stamp <= now ? now - lease.stamp : kLeaseTicks * kTickMs;
-  if (word != 0 && age < (mine ? kTickMs : kLeaseTicks * kTickMs)) return Turn::no;
+  if (word != 0 && age < (mine ? kTickMs : kLeaseTicks * kTickMs)) return LeaseClaim::refused;
 
   region::LeaseWord next = {slot, lease.epoch, now};
   if (!mine) {
     next.epoch = (lease.epoch + 1) & region::LeaseWord::Epoch::kMask;
     if (next.epoch == 0) next.epoch = 1;
   }
-  if (!device.lease.compare_exchange_strong(word, next.pack(), memory_order_acq_rel)) return Turn::no;
-  if (mine) return Turn::yes;
+  if (!device.lease.compare_exchange_strong(word, next.pack(), memory_order_acq_rel)) return LeaseClaim::refused;
+  if (mine) return LeaseClaim::renewed;
   candidate.epoch = next.epoch;
   adopt(device.trim, next.epoch);
-  return Turn::first;
+  return LeaseClaim::acquired;
 }
 
 bool publish(region::DeviceUsage &device, const Candidate &candidate, std::uint64_t ratio, bool shared) {

@@ -1,9 +1,9 @@
-// Which rank looks at NVML for the job: one per device, for as long as it keeps coming back.
+// Leader election by lease: which rank asks NVML for the job, one per device.
 //
-// There is no thread for it: whoever waits for budget has time, and looks at the lease. Its holder renews it with every
-// tick; if it stayed away for three, because it died, stopped or has nothing to launch, the next who waits takes it over
-// under a new epoch. What it writes, it writes while the word bears its epoch: one that was stopped half-way and wakes
-// finds another's there, and changes nothing.
+// There is no thread for it: a thread that waits for budget has time, and looks at the lease. Its holder renews it with
+// every tick. If it stays away for three, because it died, stopped or has nothing to launch, the next rank that waits
+// takes the lease over under a new epoch. The leader publishes only while the word bears its epoch: a rank that was
+// stopped half-way and continues finds another's epoch there, and changes nothing.
 #pragma once
 
 #include "region/layout.h"
@@ -11,22 +11,25 @@
 
 namespace vgpu::sm {
 
+// How often the leader renews its lease and asks NVML. Shorter than NVML's windows, which end every 167 ms, because
+// NVML tells only of the last one: feedback.h drops what was seen across a missed window.
 inline constexpr std::uint64_t kTickMs = 120;
+// After how many missed ticks another rank takes over.
 inline constexpr std::uint64_t kLeaseTicks = 3;
 
-// This process's candidacy; all zeroes is not elected.
+// What this process knows of its own election; all zeroes is not elected.
 struct Candidate {
   std::uint64_t epoch = 0;
 };
 
-enum class Turn : std::uint8_t {
-  no,
-  yes,
-  first,  // yes, and somebody else had it before
+enum class LeaseClaim : std::uint8_t {
+  refused,   // another rank's, or not due yet
+  renewed,   // this process is still the leader
+  acquired,  // it is the leader from now on
 };
 
-// Is it this process's turn to look? If so, not again before the next tick.
-Turn claim_turn(region::DeviceUsage &device, Candidate &candidate, unsigned slot, std::uint64_t now_ms);
+// Unless refused, this process asks NVML now, and will be refused until the next tick.
+LeaseClaim claim_lease(region::DeviceUsage &device, Candidate &candidate, unsigned slot, std::uint64_t now_ms);
 
 // False: another rank is elected.
 bool publish(region::DeviceUsage &device, const Candidate &candidate, std::uint64_t ratio, bool shared);

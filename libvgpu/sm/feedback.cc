@@ -8,10 +8,21 @@ namespace vgpu::sm {
 
 namespace {
 
-constexpr double kLongestSpanNs = 8e9;  // beyond that older observations count half
-constexpr double kLeast = 1.0 / 16, kMost = 16;
-constexpr unsigned kLearning = 8;  // observations, until the length of a window is known
+// Once so much was compared without a difference, all of it counts half.
+constexpr double kLongestSpanNs = 8e9;
+// How far off costs can be, either way.
+constexpr double kLeastCorrection = 1.0 / 16, kLargestCorrection = 16;
+// How many observations it takes until the length of NVML's windows is known: the shortest time between two of them.
+constexpr unsigned kLearningObservations = 8;
+// Two observations that are closer than this are not two windows in a row: several processes' windows may end at
+// slightly different times.
 constexpr std::uint64_t kLeastWindowNs = 50'000'000;
+// By how much NVML may be wrong about a process: percents of the compared time, percents of a window for each process
+// (it reports whole ones), and typical launches that it counted in another window.
+struct Doubt {
+  double span_percent, process_percent, launches;
+};
+constexpr Doubt kDoubtAlone = {1.0, 1.0, 3}, kDoubtShared = {0.5, 0.35, 1};
 
 }  // namespace
 
@@ -44,13 +55,13 @@ std::uint64_t Feedback::observe(const Observation &seen, std::uint64_t now_ns, s
   const std::uint64_t from_ns = seen_to_ns_;
   if (seen.to_ns <= from_ns) return ratio;
   seen_to_ns_ = seen.to_ns;
-  // How long NVML's windows are it does not say. They end at regular times; two in a row show it.
+  // NVML does not say how long its windows are. They end at regular times; two in a row show it.
   const std::uint64_t apart = seen.to_ns - from_ns;
   if (from_ns != 0 && apart >= kLeastWindowNs && (window_ns_ == 0 || apart < window_ns_ - window_ns_ / 8)) {
     window_ns_ = apart;
     forget(now_ns);
   }
-  if (++observed_ < kLearning || now_ns - looked_before() > window_ns_) return ratio;
+  if (++observed_ < kLearningObservations || now_ns - previous_tick_ns() > window_ns_) return ratio;
   double before, after;
   if (from_ns < ignore_before_ns_ || !charged_at(from_ns, &before) || !charged_at(seen.to_ns, &after)) return ratio;
 
@@ -59,21 +70,19 @@ std::uint64_t Feedback::observe(const Observation &seen, std::uint64_t now_ns, s
   const double window = std::min(span, static_cast<double>(window_ns_));
   busy_ns_ += seen.percent / 100.0 * window;
   charged_ns_ += after - before;
-  // Alone, events measure well, and NVML may have cut off all but the whole percents of every process. Among others
-  // events measure too much, and NVML is believed as far as it usually errs.
-  doubt_ns_ += seen.shared ? (0.5 * span + 0.35 * seen.processes * window) / 100
-                           : (1.0 * span + 1.0 * seen.processes * window) / 100;
-  if (span_ns_ < static_cast<double>(kSpanNs) || charged_ns_ <= 0) return ratio;
+  const Doubt &allowed = seen.shared ? kDoubtShared : kDoubtAlone;
+  doubt_ns_ += (allowed.span_percent * span + allowed.process_percent * seen.processes * window) / 100;
+  if (span_ns_ < static_cast<double>(kLeastSpanNs) || charged_ns_ <= 0) return ratio;
 
   const double expected = charged_ns_ * static_cast<double>(ratio) / region::TrimWord::kOne;
-  const double doubt = doubt_ns_ + (seen.shared ? 1 : 3) * static_cast<double>(seen.launch_ns);
+  const double doubt = doubt_ns_ + allowed.launches * static_cast<double>(seen.launch_ns);
   if (busy_ns_ <= expected + doubt && busy_ns_ >= expected - doubt) {
     if (span_ns_ > kLongestSpanNs) {
       span_ns_ /= 2, busy_ns_ /= 2, charged_ns_ /= 2, doubt_ns_ /= 2;
     }
     return ratio;
   }
-  const double fitting = std::clamp(busy_ns_ / charged_ns_, kLeast, kMost);
+  const double fitting = std::clamp(busy_ns_ / charged_ns_, kLeastCorrection, kLargestCorrection);
   forget(now_ns);
   return static_cast<std::uint64_t>(fitting * region::TrimWord::kOne);
 }

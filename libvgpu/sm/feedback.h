@@ -1,15 +1,16 @@
-// Compares what the job was charged with what NVML says it used, and learns by how much costs are off.
+// The feedback loop of the limiter: compares what the job was charged with what NVML says it used, and learns by how
+// much costs are off.
 //
-// NVML is late, speaks in whole percent for each process, and sees a long kernel in one window or in the next. So a
-// difference counts only where it is beyond what these explain, and only by how much it is beyond.
+// NVML is late, reports whole percents of each process, and counts a long kernel in one window or in the next. So a
+// difference counts only where these cannot explain it.
 #pragma once
 
 #include <cstdint>
 
 namespace vgpu::sm {
 
-// What NVML said of its windows up to `to_ns`, of all processes of the job together. It tells of the last window in which
-// each process was busy at all: who looks more rarely than windows end misses some.
+// What NVML said of the window up to `to_ns`, of all processes of the job together. It reports the last window in which
+// each process was busy at all: asked more rarely than windows end, it leaves some out.
 struct Observation {
   std::uint64_t to_ns = 0;  // on the clock of charges, CLOCK_MONOTONIC
   unsigned percent = 0;
@@ -20,26 +21,28 @@ struct Observation {
 
 class Feedback {
  public:
-  static constexpr std::uint64_t kSpanNs = 2'000'000'000;
+  // How much time must have been compared before the ratio may change.
+  static constexpr std::uint64_t kLeastSpanNs = 2'000'000'000;
 
-  // With every tick: what the job has been charged so far, uncorrected.
+  // With every tick: what the job has been charged so far, without the ratio.
   void note_charged(std::uint64_t now_ns, std::uint64_t charged_ns);
-  // The ratio from now on.
+  // Returns the ratio to use from now on.
   std::uint64_t observe(const Observation &seen, std::uint64_t now_ns, std::uint64_t ratio);
-  // What was seen so far tells of other costs.
+  // Costs or the ratio have changed: what was compared before says nothing of them.
   void forget(std::uint64_t now_ns);
   void reset() { *this = {}; }
 
  private:
+  // How many ticks back charges are remembered, to be compared with what NVML says late: 64 ticks are 7.7 s.
   static constexpr unsigned kHistory = 64;
   struct Point {
     std::uint64_t at_ns;
     std::uint64_t charged_ns;
   };
 
-  // When the look before this one was.
-  std::uint64_t looked_before() const { return noted_ < 2 ? 0 : history_[(noted_ - 2) % kHistory].at_ns; }
-  // False: too long ago.
+  // When note_charged() was last called before this tick.
+  std::uint64_t previous_tick_ns() const { return noted_ < 2 ? 0 : history_[(noted_ - 2) % kHistory].at_ns; }
+  // False: longer ago than the history reaches.
   bool charged_at(std::uint64_t at_ns, double *charged_ns) const;
 
   Point history_[kHistory] = {};
@@ -47,7 +50,8 @@ class Feedback {
   std::uint64_t seen_to_ns_ = 0;
   std::uint64_t window_ns_ = 0;  // the shortest time between two observations; 0: none yet
   unsigned observed_ = 0;
-  std::uint64_t ignore_before_ns_ = 0;  // older observations tell of an older ratio
+  std::uint64_t ignore_before_ns_ = 0;  // older observations are of an older ratio
+  // What was compared since then, and by how much NVML may be wrong about it.
   double span_ns_ = 0, busy_ns_ = 0, charged_ns_ = 0, doubt_ns_ = 0;
 };
 

@@ -4,22 +4,22 @@
 
 #include "driver/table.h"
 #include "runtime/devices.h"
+#include "utilisation_check.h"
 #include "wait.h"
-#include "watch.h"
 
 namespace vgpu::sm {
 
 std::atomic<std::uint32_t> captures{0};
-[[gnu::tls_model("initial-exec")]] thread_local constinit Till till{};
+[[gnu::tls_model("initial-exec")]] thread_local constinit FastPath fast_path{};
 
 // All zeroes is its beginning; a forked child has its own.
 struct Process {
   Costs costs;
-  Probes probes;
+  LaunchTimers timers;
   std::atomic<int> visible_devices;  // 0: not asked yet
   struct Device {
     Meter meter;
-    Watch watch;
+    UtilisationCheck utilisation_check;
     std::atomic<std::uint64_t> reported_ns;
   } devices[region::kMaxDevices];
 };
@@ -28,24 +28,34 @@ namespace {
 
 using std::memory_order_relaxed;
 
-constexpr std::uint64_t kFirstLookNs = 100'000, kLastLookNs = 2'000'000;  // at what is measured for the first time
+// While something is measured for the first time, a waiting thread looks at its timers after 0.1 ms, and then after
+// twice as long each time, up to 2 ms: the guess is a debt of 25 ms, and what was too much of it goes back when the
+// timer is read. Absent, the first launch of every kernel would keep the job for 25 ms divided by its share, or
+// kLongestWaitNs if that is less. Shorter times make the thread spin; longer ones delay the job's next launch behind a
+// short new kernel by as much.
+constexpr std::uint64_t kFirstLookNs = 100'000, kLastLookNs = 2'000'000;
+// A thread reports its launches to the region after so many, or when the process has not reported for so long. The
+// numbers are for display: without a batch every launch would write a line that all ranks share; with larger ones
+// `vgpuctl` shows old numbers, and more is lost when a process is killed.
 constexpr std::uint64_t kReportLaunches = 4096, kReportEveryNs = 100'000'000;
 
 constinit WipedOnFork<Process> process;
 
-// Several devices may share a purse, one at a time.
-constexpr unsigned kPurses = 4;
-[[gnu::tls_model("initial-exec")]] thread_local constinit Purse purses[kPurses]{};
+// A thread's credits; devices with the same number modulo this share one, one at a time. A thread that goes to and fro
+// between two such devices returns its credit with every change and pays no launch on the fast path. More of them are
+// only memory: 24 bytes in every thread of the program.
+constexpr unsigned kCredits = 4;
+[[gnu::tls_model("initial-exec")]] thread_local constinit LaunchCredit credits[kCredits]{};
 
-// A measurement that waits for the next launch: behind another of its stream the device does not wait for the host, and
-// what is measured is exact. Only where a thread's launches follow each other in one stream.
-struct Deferred {
+// A measurement that is put off to the next launch: behind another launch of its stream the device does not wait for
+// the host, and what is measured is exact. Only where a thread's launches follow each other in one stream.
+struct DeferredTimer {
   Cost *cost;  // null: none
   CUstream stream;
   Decision decision;
   bool never;
 };
-[[gnu::tls_model("initial-exec")]] thread_local constinit Deferred deferred{};
+[[gnu::tls_model("initial-exec")]] thread_local constinit DeferredTimer deferred{};
 
 std::uint32_t percent_of(unsigned dev) {
   return runtime::job_region().device(dev).sm_percent.load(memory_order_relaxed);
@@ -55,39 +65,39 @@ region::DeviceUsage &usage_of(unsigned dev) { return runtime::job_region().usage
 bool is_recording(CUstream stream) {
   if (captures.load(memory_order_relaxed) == 0) return false;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  // Where the driver will not say, another stream is being captured and this one is the legacy stream, which cannot be.
+  // The driver refuses to say for the legacy stream while another is captured; the legacy stream cannot be.
   return REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-// Where the current context is. False: nowhere that concerns us.
+// Where the current context is. False: on no device that is metered.
 bool metered_place(runtime::Place *place) {
   return runtime::mode() == runtime::Mode::active && current_place(place) && place->dev != runtime::kNotInJob;
 }
 
-// The thread's purse for this device; what another device left in it goes back.
-Purse &purse_for(unsigned dev) {
-  Purse &purse = purses[dev % kPurses];
-  if (purse.dev != dev) {
-    if (purse.launches != 0) runtime::rank().note_launches(purse.dev, purse.launches);
-    if (purse.credit_ns != 0) give_back(usage_of(purse.dev), purse, percent_of(purse.dev));
-    purse = {dev, 0, 0};
+// The thread's credit for this device; what it held for another device is returned.
+LaunchCredit &credit_for(unsigned dev) {
+  LaunchCredit &credit = credits[dev % kCredits];
+  if (credit.dev != dev) {
+    if (credit.launches != 0) runtime::rank().note_launches(credit.dev, credit.launches);
+    if (credit.remaining_ns != 0) give_back(usage_of(credit.dev), credit, percent_of(credit.dev));
+    credit = {dev, 0, 0};
   }
-  return purse;
+  return credit;
 }
 
-void report(Process::Device &device, unsigned dev, Purse &purse, std::uint64_t now_ns) {
-  if (purse.launches < kReportLaunches && now_ns - device.reported_ns.load(memory_order_relaxed) < kReportEveryNs)
+void report(Process::Device &device, unsigned dev, LaunchCredit &credit, std::uint64_t now_ns) {
+  if (credit.launches < kReportLaunches && now_ns - device.reported_ns.load(memory_order_relaxed) < kReportEveryNs)
     return;
   device.reported_ns.store(now_ns, memory_order_relaxed);
-  runtime::rank().note_launches(dev, purse.launches);
-  purse.launches = 0;
+  runtime::rank().note_launches(dev, credit.launches);
+  credit.launches = 0;
 }
 
 void read_measurements(Process &state, const runtime::Place &place) {
-  // In a capture of whatever stream, asking for an event can spoil it.
+  // While any stream is captured, querying an event can invalidate the capture.
   if (captures.load(memory_order_relaxed) != 0) return;
   const auto dev = static_cast<unsigned>(place.dev);
-  if (read_probes(state.probes, place, state.costs, usage_of(dev), percent_of(dev)))
+  if (read_timers(state.timers, place, state.costs, usage_of(dev), percent_of(dev)))
     wake_all(runtime::job_region().generation());
 }
 
@@ -110,15 +120,15 @@ bool sees_one_device() {
   return count == 1;
 }
 
-bool pay_in_context(const Work &work) {
-  // A thread that has not been here before, or has a launch to measure, or perhaps one to be recorded.
-  if (till.costs == nullptr || deferred.cost != nullptr || captures.load(memory_order_relaxed) != 0) return false;
+bool spend_in_context(const Work &work) {
+  // A thread's first launch, a launch to be measured, or one that may be recorded needs a Launch.
+  if (fast_path.costs == nullptr || deferred.cost != nullptr || captures.load(memory_order_relaxed) != 0) return false;
   CUcontext current;
   const runtime::Place *place = runtime::remembered_place(&current);
   if (place == nullptr) return false;
   const auto dev = static_cast<unsigned>(place->dev);
-  const Cost *cost = till.costs->find_at_once(work.function, work.blocks, work.threads);
-  return (cost != nullptr && sm::pay(purses[dev % kPurses], dev, *cost)) || percent_of(dev) >= 100;
+  const Cost *cost = fast_path.costs->find_in_home_slot(work.function, work.blocks, work.threads);
+  return (cost != nullptr && spend(credits[dev % kCredits], dev, *cost)) || percent_of(dev) >= 100;
 }
 
 Launch::Launch(const Work &work, CUstream stream) : stream_(stream) {
@@ -127,16 +137,16 @@ Launch::Launch(const Work &work, CUstream stream) : stream_(stream) {
   if (state == nullptr || !metered_place(&place) || is_recording(stream_)) return;
   const auto dev = static_cast<unsigned>(place.dev);
   Cost &cost = state->costs.find(work.function, work.blocks, work.threads);
-  Purse &purse = purse_for(dev);
-  if (captures.load(memory_order_relaxed) != 0 || !sm::pay(purse, dev, cost)) {
-    pay(*state, place, cost, purse);
+  LaunchCredit &credit = credit_for(dev);
+  if (captures.load(memory_order_relaxed) != 0 || !spend(credit, dev, cost)) {
+    wait_for_budget(*state, place, cost, credit);
   } else if (deferred.cost != nullptr) {
-    open_deferred(*state, place, cost);
+    start_deferred(*state, place, cost);
   }
-  till = {deferred.cost == nullptr && sees_one_device() ? &purse : nullptr, &state->costs};
+  fast_path = {deferred.cost == nullptr && sees_one_device() ? &credit : nullptr, &state->costs};
 }
 
-void Launch::pay(Process &state, const runtime::Place &place, Cost &cost, Purse &purse) {
+void Launch::wait_for_budget(Process &state, const runtime::Place &place, Cost &cost, LaunchCredit &credit) {
   const auto dev = static_cast<unsigned>(place.dev);
   Process::Device &device = state.devices[dev];
   region::DeviceUsage &usage = usage_of(dev);
@@ -144,28 +154,28 @@ void Launch::pay(Process &state, const runtime::Place &place, Cost &cost, Purse 
   const region::HalfWord &generation = runtime::job_region().generation();
   std::uint64_t waited_since = 0, look_after = kFirstLookNs;
   for (;;) {
-    // Acquire: with a new generation comes the new limit. Read before it, so that no change is slept through.
+    // Acquire: with a new generation comes the new limit. Read before the limit, so that the wait misses no change.
     const std::uint32_t seen = generation.load(std::memory_order_acquire);
     const std::uint32_t percent = percent_of(dev);
     if (percent >= 100) break;
     read_measurements(state, place);
     const std::uint64_t now = monotonic_ns();
-    const Decision decision = decide(usage, device.meter, cost, purse, percent, now);
+    const Decision decision = decide(usage, device.meter, cost, credit, percent, now);
     if (decision.go) {
-      report(device, dev, purse, now);
+      report(device, dev, credit, now);
       const bool measure = decision.measure && captures.load(memory_order_relaxed) == 0;
-      if (measure && !deferred.never && purse.credit_ns >= decision.charged_ns) {
+      if (measure && !deferred.never && credit.remaining_ns >= decision.charged_ns) {
         deferred = {&cost, stream_, decision, false};
         break;
       }
-      if (measure) probe_ = open_probe(state.probes, place, cost, decision, stream_);
-      if (probe_ == nullptr) let_go(usage, decision.held_ns);
+      if (measure) timer_ = start_timer(state.timers, place, cost, decision, stream_);
+      if (timer_ == nullptr) release_hold(usage, decision.held_ns);
       break;
     }
     if (waited_since == 0) waited_since = now;
-    watch(device.watch, dev, usage, state.costs, now);
+    check_utilisation(device.utilisation_check, dev, usage, state.costs, now);
     std::uint64_t longest = kLongestWaitNs;
-    if (state.probes.learning.load(memory_order_relaxed) != 0) {
+    if (state.timers.learning.load(memory_order_relaxed) != 0) {
       longest = look_after;
       look_after = std::min(2 * look_after, kLastLookNs);
     }
@@ -174,31 +184,31 @@ void Launch::pay(Process &state, const runtime::Place &place, Cost &cost, Purse 
   if (waited_since != 0) runtime::rank().note_throttled(dev, monotonic_ns() - waited_since);
 }
 
-void Launch::open_deferred(Process &state, const runtime::Place &place, const Cost &cost) {
-  const Deferred wanted = deferred;
+void Launch::start_deferred(Process &state, const runtime::Place &place, const Cost &cost) {
+  const DeferredTimer wanted = deferred;
   deferred.cost = nullptr;
   deferred.never = wanted.stream != stream_;
   if (!deferred.never && &cost == wanted.cost) {
-    probe_ = open_probe(state.probes, place, *wanted.cost, wanted.decision, stream_);
+    timer_ = start_timer(state.timers, place, *wanted.cost, wanted.decision, stream_);
   }
-  if (probe_ == nullptr) let_go(usage_of(static_cast<unsigned>(place.dev)), wanted.decision.held_ns);
+  if (timer_ == nullptr) release_hold(usage_of(static_cast<unsigned>(place.dev)), wanted.decision.held_ns);
 }
 
-void Launch::close(bool launched) {
-  close_probe(process.get()->probes, *probe_, usage_of(probe_->dev), launched, stream_);
+void Launch::stop(bool launched) {
+  stop_timer(process.get()->timers, *timer_, usage_of(timer_->dev), launched, stream_);
 }
 
-void before_waiting() {
+void before_synchronize() {
   if (runtime::mode() != runtime::Mode::active) return;
-  for (Purse &purse : purses) {
-    if (purse.credit_ns != 0) give_back(usage_of(purse.dev), purse, percent_of(purse.dev));
+  for (LaunchCredit &credit : credits) {
+    if (credit.remaining_ns != 0) give_back(usage_of(credit.dev), credit, percent_of(credit.dev));
   }
 }
 
-void after_waiting() {
+void after_synchronize() {
   Process *state = process.get();
   runtime::Place place;
-  if (state == nullptr || state->probes.busy.load(memory_order_relaxed) == 0 || !metered_place(&place)) return;
+  if (state == nullptr || state->timers.busy.load(memory_order_relaxed) == 0 || !metered_place(&place)) return;
   read_measurements(*state, place);
 }
 

@@ -1,7 +1,10 @@
-// What a launch hook does: pay for the launch, if need be after a wait, and now and then measure it.
+// libvgpu/sm holds a job to its share of GPU time, by making launches wait. This is its front: what a launch hook calls.
 //
-// A thread pays from its purse; that is all that happens to most launches. When the purse is empty it takes the next piece
-// of the job's budget, and while there is none it waits, holding nothing. meter.h decides, this carries it out.
+// It goes one way: hook -> pay -> credit -> budget -> wait. A hook (metered.h) calls pay(), which spends the thread's
+// credit; that is all that happens to most launches. When the credit does not suffice, a Launch takes the next batch of
+// the job's budget (meter.h decides, bucket.h holds it), and while there is none it waits (wait.h), holding nothing.
+// Now and then a launch is measured (launch_timer.h), which teaches costs.h what to charge; while a thread waits, its
+// rank may be the one that compares what was charged with what NVML says (utilisation_check.h, election.h, feedback.h).
 #pragma once
 
 #include "launch_timer.h"
@@ -9,62 +12,65 @@
 
 namespace vgpu::sm {
 
-// What is launched: a function or an executable graph, and how much of it.
+// What is launched: a function or an executable graph, and its size.
 struct Work {
   const void *function;
   std::uint64_t blocks;
   std::uint64_t threads;
 };
 
-// Streams of this process that are being captured, at most. While there are any, launches may be recordings.
+// How many streams of this process are being captured, at most. While there are any, a launch may be recorded and not
+// run.
 extern std::atomic<std::uint32_t> captures;
 void capture_begun();
 void capture_ended();
 
 struct Process;
 
-// Whether the driver shows the process only one device. Then all its launches are there, in whatever context.
+// Whether the driver shows the process only one device. Then all its launches are on that, in whatever context.
 bool sees_one_device();
 
-// Where a thread pays at once, because the process sees only one device and it is the job's.
-struct Till {
-  Purse *purse;  // null: elsewhere
-  Costs *costs;  // of this process; a forked child finds it empty
+// With what a thread pays without asking the driver for its context: the process sees only one device, and it is the
+// job's.
+struct FastPath {
+  LaunchCredit *credit;  // null: not this way
+  Costs *costs;          // of this process; a forked child finds it empty
 };
-[[gnu::tls_model("initial-exec")]] extern thread_local constinit Till till;
+[[gnu::tls_model("initial-exec")]] extern thread_local constinit FastPath fast_path;
 
-// Before a launch. True: the thread's purse has paid for it; that is all there is to most launches. Calls nothing.
-[[gnu::always_inline]] inline bool pay_quickly(const Work &work) {
-  if (till.purse == nullptr || captures.load(std::memory_order_relaxed) != 0) return false;
-  const Cost *cost = till.costs->find_at_once(work.function, work.blocks, work.threads);
-  return cost != nullptr && pay(*till.purse, till.purse->dev, *cost);
+// Spends the thread's credit on the only device. True: the launch is paid for. Calls nothing.
+[[gnu::always_inline]] inline bool spend_on_fast_path(const Work &work) {
+  if (fast_path.credit == nullptr || captures.load(std::memory_order_relaxed) != 0) return false;
+  const Cost *cost = fast_path.costs->find_in_home_slot(work.function, work.blocks, work.threads);
+  return cost != nullptr && spend(*fast_path.credit, fast_path.credit->dev, *cost);
 }
 
-// The same in the current context, wherever that is. False: it is one of the few that take a Launch around them.
-bool pay_in_context(const Work &work);
-inline bool pay_from_purse(const Work &work) { return pay_quickly(work) || pay_in_context(work); }
+// Spends the thread's credit on the device of the current context.
+bool spend_in_context(const Work &work);
+// Before a launch. False: it is one of the few that need a Launch around them.
+inline bool pay(const Work &work) { return spend_on_fast_path(work) || spend_in_context(work); }
 
-// Before and after a launch that the purse did not pay for.
+// Before and after a launch that pay() did not pay for.
 class Launch {
  public:
   Launch() = default;
   [[gnu::noinline]] Launch(const Work &work, CUstream stream);
   CUresult finish(CUresult result) {
-    if (probe_ != nullptr) close(result == CUDA_SUCCESS);
+    if (timer_ != nullptr) stop(result == CUDA_SUCCESS);
     return result;
   }
 
  private:
-  void open_deferred(Process &state, const runtime::Place &place, const Cost &cost);
-  void pay(Process &state, const runtime::Place &place, Cost &cost, Purse &purse);
-  [[gnu::noinline]] void close(bool launched);
+  void start_deferred(Process &state, const runtime::Place &place, const Cost &cost);
+  void wait_for_budget(Process &state, const runtime::Place &place, Cost &cost, LaunchCredit &credit);
+  [[gnu::noinline]] void stop(bool launched);
 
   CUstream stream_ = nullptr;
-  Probe *probe_ = nullptr;
+  LaunchTimer *timer_ = nullptr;
 };
 
-// Around a call in which the thread waits for the device.
-void before_waiting();
-void after_waiting();
+// Around a call in which the thread waits for the device: the credit goes back before it, timers are read after it.
+void before_synchronize();
+void after_synchronize();
 
 }  // namespace vgpu::sm

@@ -15,112 +15,114 @@ using std::memory_order_release;
 
 class TryLock {
  public:
-  explicit TryLock(std::atomic<bool> &taken) : taken_(taken), locked_(!taken.exchange(true, memory_order_acquire)) {}
+  explicit TryLock(std::atomic<bool> &locked) : flag_(locked), locked_(!locked.exchange(true, memory_order_acquire)) {}
   ~TryLock() {
-    if (locked_) taken_.store(false, memory_order_release);
+    if (locked_) flag_.store(false, memory_order_release);
   }
   TryLock(const TryLock &) = delete;
   TryLock &operator=(const TryLock &) = delete;
   explicit operator bool() const { return locked_; }
 
  private:
-  std::atomic<bool> &taken_;
+  std::atomic<bool> &flag_;
   bool locked_;
 };
 
-// One that has events in this context, else one that has none, else another context's, whose two are lost with it.
-Probe *find_free(Probes &probes, std::uint32_t context) {
-  Probe *best = nullptr;
-  for (Probe &probe : probes.all) {
-    if (probe.state.load(memory_order_acquire) != Probe::free) continue;
-    if (probe.context == context) return &probe;
-    if (best == nullptr || probe.context == 0) best = &probe;
+// A timer that has events in this context, else one that has none, else one of another context, whose two events are
+// lost.
+LaunchTimer *find_free(LaunchTimers &timers, std::uint32_t context) {
+  LaunchTimer *best = nullptr;
+  for (LaunchTimer &timer : timers.all) {
+    if (timer.state.load(memory_order_acquire) != LaunchTimer::free) continue;
+    if (timer.context == context) return &timer;
+    if (best == nullptr || timer.context == 0) best = &timer;
   }
   return best;
 }
 
-bool make_events(Probe &probe, std::uint32_t context) {
-  if (probe.context == context) return true;
-  probe.context = 0;
-  if (REAL(cuEventCreate)(&probe.start, CU_EVENT_DEFAULT) != CUDA_SUCCESS) return false;
-  if (REAL(cuEventCreate)(&probe.end, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
-    REAL(cuEventDestroy_v2)(probe.start);
+bool make_events(LaunchTimer &timer, std::uint32_t context) {
+  if (timer.context == context) return true;
+  timer.context = 0;
+  if (REAL(cuEventCreate)(&timer.start, CU_EVENT_DEFAULT) != CUDA_SUCCESS) return false;
+  if (REAL(cuEventCreate)(&timer.end, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
+    REAL(cuEventDestroy_v2)(timer.start);
     return false;
   }
-  probe.context = context;
+  timer.context = context;
   return true;
 }
 
-void release(Probes &probes, Probe &probe, region::DeviceUsage &device) {
-  let_go(device, probe.held_ns);
-  probe.cost->under_way.fetch_sub(1, memory_order_relaxed);
-  if (probe.first) probes.learning.fetch_sub(1, memory_order_relaxed);
-  probes.busy.fetch_sub(1, memory_order_relaxed);
-  probe.state.store(Probe::free, memory_order_release);
+void release(LaunchTimers &timers, LaunchTimer &timer, region::DeviceUsage &device) {
+  release_hold(device, timer.held_ns);
+  timer.cost->under_way.fetch_sub(1, memory_order_relaxed);
+  if (timer.first) timers.learning.fetch_sub(1, memory_order_relaxed);
+  timers.busy.fetch_sub(1, memory_order_relaxed);
+  timer.state.store(LaunchTimer::free, memory_order_release);
 }
 
 }  // namespace
 
-Probe *open_probe(Probes &probes, const runtime::Place &place, Cost &cost, const Decision &decision, CUstream stream) {
+LaunchTimer *start_timer(LaunchTimers &timers, const runtime::Place &place, Cost &cost, const Decision &decision,
+                         CUstream stream) {
   if (place.serial == 0) return nullptr;
-  const TryLock lock(probes.taken);
-  Probe *probe = lock ? find_free(probes, place.serial) : nullptr;
-  if (probe == nullptr || !make_events(*probe, place.serial)) return nullptr;
-  probe->host.was_idle = REAL(cuStreamQuery)(stream) == CUDA_SUCCESS;
-  probe->host.opened_ns = monotonic_ns();
-  if (REAL(cuEventRecord)(probe->start, stream) != CUDA_SUCCESS) return nullptr;
-  probe->host.recorded_ns = monotonic_ns();
-  probe->cost = &cost;
-  probe->charged_ns = decision.charged_ns;
-  probe->dev = static_cast<unsigned>(place.dev);
-  probe->held_ns = decision.held_ns;
-  probe->alone = decision.alone;
-  probe->first = cost.estimate_ns.load(memory_order_relaxed) == 0;
+  const TryLock lock(timers.locked);
+  LaunchTimer *timer = lock ? find_free(timers, place.serial) : nullptr;
+  if (timer == nullptr || !make_events(*timer, place.serial)) return nullptr;
+  timer->host.idle_before_start = REAL(cuStreamQuery)(stream) == CUDA_SUCCESS;
+  timer->host.start_called_ns = monotonic_ns();
+  if (REAL(cuEventRecord)(timer->start, stream) != CUDA_SUCCESS) return nullptr;
+  timer->host.start_returned_ns = monotonic_ns();
+  timer->cost = &cost;
+  timer->charged_ns = decision.charged_ns;
+  timer->dev = static_cast<unsigned>(place.dev);
+  timer->held_ns = decision.held_ns;
+  timer->alone = decision.alone;
+  timer->first = cost.estimate_ns.load(memory_order_relaxed) == 0;
   cost.under_way.fetch_add(1, memory_order_relaxed);
-  if (probe->first) probes.learning.fetch_add(1, memory_order_relaxed);
-  probes.busy.fetch_add(1, memory_order_relaxed);
-  probe->state.store(Probe::open, memory_order_relaxed);
-  probe->host.idle = REAL(cuEventQuery)(probe->start) == CUDA_SUCCESS;
-  probe->host.ready_ns = monotonic_ns();
-  return probe;
+  if (timer->first) timers.learning.fetch_add(1, memory_order_relaxed);
+  timers.busy.fetch_add(1, memory_order_relaxed);
+  timer->state.store(LaunchTimer::started, memory_order_relaxed);
+  timer->host.idle_before_launch = REAL(cuEventQuery)(timer->start) == CUDA_SUCCESS;
+  timer->host.launch_called_ns = monotonic_ns();
+  return timer;
 }
 
-void close_probe(Probes &probes, Probe &probe, region::DeviceUsage &device, bool launched, CUstream stream) {
-  probe.host.launched_ns = monotonic_ns();
-  if (launched && REAL(cuEventRecord)(probe.end, stream) == CUDA_SUCCESS) {
-    probe.host.closed_ns = monotonic_ns();
-    probe.state.store(Probe::under_way, memory_order_release);
+void stop_timer(LaunchTimers &timers, LaunchTimer &timer, region::DeviceUsage &device, bool launched, CUstream stream) {
+  timer.host.launch_returned_ns = monotonic_ns();
+  if (launched && REAL(cuEventRecord)(timer.end, stream) == CUDA_SUCCESS) {
+    timer.host.end_returned_ns = monotonic_ns();
+    timer.state.store(LaunchTimer::pending, memory_order_release);
   } else {
-    release(probes, probe, device);
+    release(timers, timer, device);
   }
 }
 
-bool read_probes(Probes &probes, const runtime::Place &place, Costs &costs, region::DeviceUsage &device,
+bool read_timers(LaunchTimers &timers, const runtime::Place &place, Costs &costs, region::DeviceUsage &device,
                  std::uint32_t percent) {
-  if (probes.busy.load(memory_order_relaxed) == 0) return false;
-  const TryLock lock(probes.taken);
+  if (timers.busy.load(memory_order_relaxed) == 0) return false;
+  const TryLock lock(timers.locked);
   if (!lock) return false;
   bool gave_back = false;
-  for (Probe &probe : probes.all) {
-    if (probe.state.load(memory_order_acquire) != Probe::under_way) continue;
-    if (probe.context != place.serial) {
-      // Asked only in the context at hand, which is there: another may be destroyed, and its events with it.
-      if (probe.dev == static_cast<unsigned>(place.dev) && !runtime::context_is_open(probe.context)) {
-        probe.context = 0;
-        release(probes, probe, device);
+  for (LaunchTimer &timer : timers.all) {
+    if (timer.state.load(memory_order_acquire) != LaunchTimer::pending) continue;
+    if (timer.context != place.serial) {
+      // Events are queried only in the current context, which exists: another may be destroyed, and its events with it.
+      if (timer.dev == static_cast<unsigned>(place.dev) && !runtime::context_is_open(timer.context)) {
+        timer.context = 0;
+        release(timers, timer, device);
       }
       continue;
     }
-    const CUresult result = REAL(cuEventQuery)(probe.end);
+    const CUresult result = REAL(cuEventQuery)(timer.end);
     if (result == CUDA_ERROR_NOT_READY) continue;
     float elapsed_ms = 0;
-    if (result == CUDA_SUCCESS && REAL(cuEventElapsedTime)(&elapsed_ms, probe.start, probe.end) == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS && REAL(cuEventElapsedTime)(&elapsed_ms, timer.start, timer.end) == CUDA_SUCCESS) {
       const auto elapsed_ns = static_cast<std::uint64_t>(static_cast<double>(elapsed_ms > 0 ? elapsed_ms : 0) * 1e6);
-      const std::uint64_t known = probe.cost->estimate_ns.load(memory_order_relaxed);
-      gave_back |= learn(device, costs, *probe.cost,
-                         {device_time(probe.host, elapsed_ns, known), probe.charged_ns, probe.alone, false}, percent);
+      const std::uint64_t known = timer.cost->estimate_ns.load(memory_order_relaxed);
+      gave_back |= learn(device, costs, *timer.cost,
+                         {device_time(timer.host, elapsed_ns, known), timer.charged_ns, timer.alone, false}, percent);
     }
-    release(probes, probe, device);
+    release(timers, timer, device);
   }
   return gave_back;
 }

@@ -1,4 +1,5 @@
-// Measures launches: two events around one, read when the program comes by again. Never waits for the device.
+// Measures launches: two events around one, read the next time the program launches or synchronises. Never waits for
+// the device.
 #pragma once
 
 #include "base/wiped.h"
@@ -9,9 +10,13 @@
 
 namespace vgpu::sm {
 
-// An event pair and the launch it is around.
-struct Probe {
-  enum State : std::uint8_t { free, open, under_way };
+// A pair of events and the launch between them.
+struct LaunchTimer {
+  enum State : std::uint8_t {
+    free,
+    started,  // the first event is recorded
+    pending,  // both are; the device may not have come to the second
+  };
 
   std::atomic<State> state;
   std::uint32_t context;  // the serial number of the context that the events belong to; 0: there are none yet
@@ -19,30 +24,34 @@ struct Probe {
   Cost *cost;
   std::uint64_t charged_ns;
   unsigned dev;
-  std::uint64_t held_ns;  // see Taken
+  std::uint64_t held_ns;  // see BudgetGrant, as for alone
   bool alone;
-  HostSide host;
-  bool first;  // nothing was known of the cost
+  HostTimeline host;
+  bool first;  // nothing was known of the cost when it started
 };
 
-// All that a process measures at a time. All zeroes is its beginning. One thread at a time looks at it; another that
-// comes by does without.
-struct Probes {
+// All that a process measures at a time. All zeroes is its beginning. One thread at a time uses it; another that finds
+// it locked does without a measurement.
+struct LaunchTimers {
+  // How many launches are measured at a time, at most. Each takes two events of the driver, and read_timers() looks at
+  // all of them. Fewer: kernels that are new at the same time wait for each other's timers, and pay the guess until
+  // then. With none nothing is ever measured. More: only time that read_timers() takes.
   static constexpr unsigned kMost = 16;
 
-  std::atomic<bool> taken;              // nobody waits for it
-  std::atomic<std::uint32_t> busy;      // probes that are not free
+  std::atomic<bool> locked;             // tried, never waited for
+  std::atomic<std::uint32_t> busy;      // timers that are not free
   std::atomic<std::uint32_t> learning;  // of these, first measurements
-  Probe all[kMost];
+  LaunchTimer all[kMost];
 };
 
-// Before a launch in the current context; null: not this time. Takes the first event.
-Probe *open_probe(Probes &probes, const runtime::Place &place, Cost &cost, const Decision &decision, CUstream stream);
-// After it. Takes the second event.
-void close_probe(Probes &probes, Probe &probe, region::DeviceUsage &device, bool launched, CUstream stream);
+// Before a launch in the current context: records the first event. Null: this launch is not measured.
+LaunchTimer *start_timer(LaunchTimers &timers, const runtime::Place &place, Cost &cost, const Decision &decision,
+                         CUstream stream);
+// After it: records the second event.
+void stop_timer(LaunchTimers &timers, LaunchTimer &timer, region::DeviceUsage &device, bool launched, CUstream stream);
 
-// What has come to its end in the current context. True: see learn().
-bool read_probes(Probes &probes, const runtime::Place &place, Costs &costs, region::DeviceUsage &device,
+// Learns from the timers of the current context that the device is done with. True: see learn().
+bool read_timers(LaunchTimers &timers, const runtime::Place &place, Costs &costs, region::DeviceUsage &device,
                  std::uint32_t percent);
 
 }  // namespace vgpu::sm

@@ -1,4 +1,5 @@
-// Decides about a launch: now, or when. Knows neither the clock nor the driver, so that tests can make up both.
+// Decides about a launch, as a traffic meter does about a packet: now, or when. Knows neither the clock nor the driver,
+// so that tests can supply both.
 #pragma once
 
 #include "bucket.h"
@@ -6,21 +7,22 @@
 
 namespace vgpu::sm {
 
-// Budget is taken in pieces of at least this, and a thread spends it launch by launch: what is short costs little.
-inline constexpr std::uint64_t kPieceNs = 2'000'000;
-// How often a kernel that is known is measured again, at most: two events are some hundreds of nanoseconds.
+// Budget is taken in batches of at least this, which a thread then spends launch by launch without a clock or an atomic
+// operation.
+inline constexpr std::uint64_t kCreditBatchNs = 2'000'000;
+// How long after a measurement a settled kernel may be measured again, of each process and device.
 inline constexpr std::uint64_t kMeasureEveryNs = 5'000'000;
 
-// What a thread took of a device's budget and has not spent.
-struct Purse {
+// What a thread has taken of a device's budget and not spent yet.
+struct LaunchCredit {
   unsigned dev = 0;
-  std::uint64_t credit_ns = 0;
-  std::uint64_t launches = 0;  // not yet reported
+  std::uint64_t remaining_ns = 0;
+  std::uint64_t launches = 0;  // paid from it, and not yet reported to the region
 };
 
 // This process's part in one device's limiter. All zeroes is its beginning.
 struct Meter {
-  Standing standing;
+  RankShare rank_share;
   std::atomic<std::uint64_t> measured_ns;  // when a launch was last measured
 };
 
@@ -29,27 +31,27 @@ struct Decision {
   std::uint64_t until_ns = 0;    // when to ask again, if not
   std::uint64_t charged_ns = 0;  // for this launch
   bool measure = false;          // put two events around it
-  bool alone = false;            // see Taken
+  bool alone = false;            // see BudgetGrant, as for held_ns
   std::uint64_t held_ns = 0;
 };
 
-// The launch that the purse could not pay for: takes from the budget. `percent` is below 100.
-Decision decide(region::DeviceUsage &device, Meter &meter, Cost &cost, Purse &purse, std::uint32_t percent,
+// For a launch that the credit does not cover: takes budget for it. `percent` is below 100.
+Decision decide(region::DeviceUsage &device, Meter &meter, Cost &cost, LaunchCredit &credit, std::uint32_t percent,
                 std::uint64_t now_ns);
 
-// A launch was measured. True: much was given back, and others may be waiting for less than they think.
+// A launch was measured. True: so much was given back that waiting threads should ask again at once.
 bool learn(region::DeviceUsage &device, Costs &costs, Cost &cost, Measurement measured, std::uint32_t percent);
 
-// The thread is about to wait for the device, and may do something else then: what it did not spend goes back. Spent
-// later, it would come into the way of what others measure.
-void give_back(region::DeviceUsage &device, Purse &purse, std::uint32_t percent);
+// Returns what the thread has not spent, because it is about to wait for the device and may not launch soon. Spent
+// later, it would let launches onto the device while other ranks measure theirs.
+void give_back(region::DeviceUsage &device, LaunchCredit &credit, std::uint32_t percent);
 
-// What a launch does first, and mostly all.
-inline bool pay(Purse &purse, unsigned dev, const Cost &cost) {
-  const std::uint64_t price = cost.settled_ns.load(std::memory_order_relaxed);
-  if (price == 0 || purse.dev != dev || purse.credit_ns < price) return false;
-  purse.credit_ns -= price;
-  ++purse.launches;
+// What a launch does first, and for most launches all there is.
+inline bool spend(LaunchCredit &credit, unsigned dev, const Cost &cost) {
+  const std::uint64_t cost_ns = cost.settled_ns.load(std::memory_order_relaxed);
+  if (cost_ns == 0 || credit.dev != dev || credit.remaining_ns < cost_ns) return false;
+  credit.remaining_ns -= cost_ns;
+  ++credit.launches;
   return true;
 }
 

@@ -1,4 +1,4 @@
-// The shape of every hook that launches.
+// What every hook that launches looks like: pay for the launch, launch, and finish a measurement.
 #pragma once
 
 #include "driver/flags.h"
@@ -7,10 +7,10 @@
 
 namespace vgpu::sm {
 
-// Where there is no limit, nothing but the call.
+// Without a limit there is only the call.
 template <typename Call>
 inline CUresult metered(const Work &work, CUstream stream, Call call) {
-  if (!driver::launches_are_metered() || pay_from_purse(work)) return call();
+  if (!driver::launches_are_metered() || pay(work)) return call();
   Launch launch(work, stream);
   return launch.finish(call());
 }

@@ -96,38 +96,38 @@ TEST_F(CostsTest, OneThatWasNotAloneAfterAllDoesLittle) {
   EXPECT_LT(Costs::estimate(cost), 25 * kUs);
 }
 
-TEST_F(CostsTest, ShortLaunchesArePaidFromThePurse) {
+TEST_F(CostsTest, ShortLaunchesArePaidFromTheCredit) {
   DeviceUsage device{};
   Meter meter{};
-  Purse purse;
+  LaunchCredit credit;
   Cost &cost = kernel(0);
   for (int i = 0; i < 3; ++i) measured(cost, 20 * kUs);
-  EXPECT_FALSE(pay(purse, 0, cost));
-  ASSERT_TRUE(decide(device, meter, cost, purse, 50, 100 * kSecond).go);
+  EXPECT_FALSE(spend(credit, 0, cost));
+  ASSERT_TRUE(decide(device, meter, cost, credit, 50, 100 * kSecond).go);
   unsigned paid = 1;
-  while (pay(purse, 0, cost)) ++paid;
-  EXPECT_EQ(paid, kPieceNs / (20 * kUs));
-  EXPECT_EQ(purse.credit_ns, 0u);
-  EXPECT_EQ(device.charged_ns.load(), kPieceNs);
-  EXPECT_EQ(purse.launches, paid);
+  while (spend(credit, 0, cost)) ++paid;
+  EXPECT_EQ(paid, kCreditBatchNs / (20 * kUs));
+  EXPECT_EQ(credit.remaining_ns, 0u);
+  EXPECT_EQ(device.charged_ns.load(), kCreditBatchNs);
+  EXPECT_EQ(credit.launches, paid);
 }
 
 // The host's calls, one after another: 8 us for the first event, 1 us to ask, 400 ns to launch, 1 us for the second event.
-HostSide host_side(bool was_idle, bool idle) {
-  return {was_idle, idle, 100 * kUs, 108 * kUs, 109 * kUs, 109 * kUs + 400, 110 * kUs + 400};
+HostTimeline host_timeline(bool idle_before_start, bool idle_before_launch) {
+  return {idle_before_start, idle_before_launch, 100 * kUs, 108 * kUs, 109 * kUs, 109 * kUs + 400, 110 * kUs + 400};
 }
 
 TEST(DeviceTime, BehindAnotherLaunchItIsAllTheDevices) {
-  EXPECT_EQ(device_time(host_side(false, false), 20 * kUs, 10 * kUs), 20 * kUs);
+  EXPECT_EQ(device_time(host_timeline(false, false), 20 * kUs, 10 * kUs), 20 * kUs);
 }
 
 TEST(DeviceTime, AnIdleDeviceWaitsForTheHost) {
-  EXPECT_EQ(device_time(host_side(true, true), 25'200, 10 * kUs), 20 * kUs);
+  EXPECT_EQ(device_time(host_timeline(true, true), 25'200, 10 * kUs), 20 * kUs);
 }
 
 TEST(DeviceTime, WhenItBecameIdleIsNotKnown) {
   // The first event can have been anywhere between 100 and 109 us, and the launch between 109 and 109.4 us.
-  const HostSide host = host_side(false, true);
+  const HostTimeline host = host_timeline(false, true);
   EXPECT_EQ(device_time(host, 24 * kUs, 20 * kUs), 20 * kUs) << "nothing against what is known";
   EXPECT_EQ(device_time(host, 24 * kUs, 12 * kUs), 24 * kUs - 9'400) << "at least";
   EXPECT_EQ(device_time(host, 24 * kUs, 30 * kUs), 24 * kUs) << "at most";
@@ -135,12 +135,13 @@ TEST(DeviceTime, WhenItBecameIdleIsNotKnown) {
 }
 
 TEST(DeviceTime, AnInterruptedHostTellsLittle) {
-  HostSide host = host_side(true, true);
-  host.closed_ns += 4 * kMs;
+  HostTimeline host = host_timeline(true, true);
+  host.end_returned_ns += 4 * kMs;
   EXPECT_EQ(device_time(host, 25'200, 20 * kUs), 20 * kUs) << "the second event may have been long before";
   EXPECT_EQ(device_time(host, 4 * kMs, 20 * kUs), 20 * kUs) << "or late";
-  host = host_side(true, true);
-  host.recorded_ns += 4 * kMs, host.ready_ns += 4 * kMs, host.launched_ns += 4 * kMs, host.closed_ns += 4 * kMs;
+  host = host_timeline(true, true);
+  host.start_returned_ns += 4 * kMs, host.launch_called_ns += 4 * kMs, host.launch_returned_ns += 4 * kMs,
+      host.end_returned_ns += 4 * kMs;
   EXPECT_EQ(device_time(host, 22 * kUs, 20 * kUs), 20 * kUs);
   EXPECT_EQ(device_time(host, 4 * kMs + 25'200, 20 * kUs), 20 * kUs);
 }
@@ -148,22 +149,22 @@ TEST(DeviceTime, AnInterruptedHostTellsLittle) {
 TEST_F(CostsTest, WhatIsNotSpentGoesBack) {
   DeviceUsage device{};
   Meter meter{};
-  Purse purse;
+  LaunchCredit credit;
   Cost &cost = kernel(0);
   for (int i = 0; i < 3; ++i) measured(cost, 20 * kUs);
-  ASSERT_TRUE(decide(device, meter, cost, purse, 50, 100 * kSecond).go);
+  ASSERT_TRUE(decide(device, meter, cost, credit, 50, 100 * kSecond).go);
   const std::uint64_t before = device.tat.load();
-  give_back(device, purse, 50);
-  EXPECT_EQ(device.tat.load(), before - 2 * (kPieceNs - 20 * kUs));
+  give_back(device, credit, 50);
+  EXPECT_EQ(device.tat.load(), before - 2 * (kCreditBatchNs - 20 * kUs));
   EXPECT_EQ(device.charged_ns.load(), 20 * kUs);
 }
 
-TEST_F(CostsTest, ThePurseOfOneDeviceDoesNotPayOnAnother) {
-  Purse purse = {0, kSecond, 0};
+TEST_F(CostsTest, TheCreditOfOneDeviceDoesNotPayOnAnother) {
+  LaunchCredit credit = {0, kSecond, 0};
   Cost &cost = kernel(0);
   for (int i = 0; i < 3; ++i) measured(cost, 20 * kUs);
-  EXPECT_TRUE(pay(purse, 0, cost));
-  EXPECT_FALSE(pay(purse, 1, cost));
+  EXPECT_TRUE(spend(credit, 0, cost));
+  EXPECT_FALSE(spend(credit, 1, cost));
 }
 
 }  // namespace

@@ -69,23 +69,23 @@ class ElectionTest : public testing::Test {
 };
 
 TEST_F(ElectionTest, OneLooksOncePerTick) {
-  EXPECT_EQ(claim_turn(device_, first_, 1, now_), Turn::first);
-  EXPECT_EQ(claim_turn(device_, first_, 1, now_ + kTickMs - 1), Turn::no);
-  EXPECT_EQ(claim_turn(device_, second_, 2, now_ + kTickMs), Turn::no);
-  EXPECT_EQ(claim_turn(device_, first_, 1, now_ + kTickMs), Turn::yes);
+  EXPECT_EQ(claim_lease(device_, first_, 1, now_), LeaseClaim::acquired);
+  EXPECT_EQ(claim_lease(device_, first_, 1, now_ + kTickMs - 1), LeaseClaim::refused);
+  EXPECT_EQ(claim_lease(device_, second_, 2, now_ + kTickMs), LeaseClaim::refused);
+  EXPECT_EQ(claim_lease(device_, first_, 1, now_ + kTickMs), LeaseClaim::renewed);
 }
 
 TEST_F(ElectionTest, OneThatStaysAwayIsReplacedAfterThreeTicks) {
-  claim_turn(device_, first_, 1, now_);
-  EXPECT_EQ(claim_turn(device_, second_, 2, now_ + 3 * kTickMs - 1), Turn::no);
-  EXPECT_EQ(claim_turn(device_, second_, 2, now_ + 3 * kTickMs), Turn::first);
-  EXPECT_EQ(claim_turn(device_, first_, 1, now_ + 4 * kTickMs), Turn::no);
+  claim_lease(device_, first_, 1, now_);
+  EXPECT_EQ(claim_lease(device_, second_, 2, now_ + 3 * kTickMs - 1), LeaseClaim::refused);
+  EXPECT_EQ(claim_lease(device_, second_, 2, now_ + 3 * kTickMs), LeaseClaim::acquired);
+  EXPECT_EQ(claim_lease(device_, first_, 1, now_ + 4 * kTickMs), LeaseClaim::refused);
 }
 
 TEST_F(ElectionTest, OneThatWakesChangesNothing) {
-  claim_turn(device_, first_, 1, now_);
+  claim_lease(device_, first_, 1, now_);
   EXPECT_TRUE(publish(device_, first_, 2 * region::TrimWord::kOne, false));
-  claim_turn(device_, second_, 2, now_ + 3 * kTickMs);
+  claim_lease(device_, second_, 2, now_ + 3 * kTickMs);
   EXPECT_EQ(region::TrimWord::unpack(device_.trim.load()).ratio, 2 * region::TrimWord::kOne)
       << "the new one starts from there";
   EXPECT_FALSE(publish(device_, first_, 9 * region::TrimWord::kOne, true));
@@ -94,13 +94,13 @@ TEST_F(ElectionTest, OneThatWakesChangesNothing) {
 }
 
 TEST_F(ElectionTest, AnotherProcessInTheSameSlotIsNotElected) {
-  claim_turn(device_, first_, 1, now_);
-  EXPECT_EQ(claim_turn(device_, second_, 1, now_ + kTickMs), Turn::no);
+  claim_lease(device_, first_, 1, now_);
+  EXPECT_EQ(claim_lease(device_, second_, 1, now_ + kTickMs), LeaseClaim::refused);
 }
 
 TEST_F(ElectionTest, AStampFromTheFutureIsNobodys) {
   device_.lease = region::LeaseWord{1, 5, now_ + 1'000'000}.pack();
-  EXPECT_EQ(claim_turn(device_, first_, 3, now_), Turn::first);
+  EXPECT_EQ(claim_lease(device_, first_, 3, now_), LeaseClaim::acquired);
 }
 
 }  // namespace

@@ -147,7 +147,7 @@ struct Rank {
   std::mt19937_64 random;
   std::unique_ptr<Costs> costs = std::make_unique<Costs>();
   Meter meter{};
-  Purse purse;
+  LaunchCredit credit;
   Candidate candidate;
   std::uint32_t revisions = 0;
   Feedback feedback;
@@ -289,7 +289,7 @@ class Simulation final : public Scenario::Control {
       rank.launched_ns = 0;
       if (percents_[rank.job] < 100) {
         look_at_samples(rank, percents_[rank.job]);
-        give_back(*usages_[rank.job], rank.purse, percents_[rank.job]);
+        give_back(*usages_[rank.job], rank.credit, percents_[rank.job]);
       }
       if (rank.process->queue.empty()) {
         wake(rank, device_.now() + program.pause_ns);
@@ -306,14 +306,14 @@ class Simulation final : public Scenario::Control {
     const auto kernel = static_cast<unsigned>(rank.next_kernel);
     Cost &cost = rank.costs->find(&program.kernels[kernel], program.per_graph, 1);
     const unsigned percent = percents_[rank.job];
-    if (percent >= 100 || pay(rank.purse, 0, cost)) {
+    if (percent >= 100 || spend(rank.credit, 0, cost)) {
       launch(rank, kernel, nullptr);
       return;
     }
     look_at_samples(rank, percent);
     const std::uint64_t now = device_.now();
     DeviceUsage &usage = *usages_[rank.job];
-    const Decision decision = decide(usage, rank.meter, cost, rank.purse, percent, now);
+    const Decision decision = decide(usage, rank.meter, cost, rank.credit, percent, now);
     if (!decision.go) {
       wait(rank, decision.until_ns);
       return;
@@ -326,7 +326,7 @@ class Simulation final : public Scenario::Control {
       sample = rank.samples.back().get();
       cost.under_way.fetch_add(1);
     } else {
-      let_go(usage, decision.held_ns);
+      release_hold(usage, decision.held_ns);
     }
     launch(rank, kernel, sample);
   }
@@ -364,7 +364,7 @@ class Simulation final : public Scenario::Control {
                 percent))
         wake_waiting(rank.job);
       sample.cost->under_way.fetch_sub(1);
-      let_go(*usages_[rank.job], sample.held_ns);
+      release_hold(*usages_[rank.job], sample.held_ns);
     }
   }
 
@@ -392,9 +392,9 @@ class Simulation final : public Scenario::Control {
   void look_at_nvml(Rank &rank) {
     const std::uint64_t now = device_.now();
     DeviceUsage &usage = *usages_[rank.job];
-    const Turn turn = claim_turn(usage, rank.candidate, rank.slot, now / kMs);
-    if (turn == Turn::no) return;
-    if (turn == Turn::first) rank.feedback.reset();
+    const LeaseClaim claim = claim_lease(usage, rank.candidate, rank.slot, now / kMs);
+    if (claim == LeaseClaim::refused) return;
+    if (claim == LeaseClaim::acquired) rank.feedback.reset();
     if (rank.revisions != rank.costs->revisions()) {
       rank.revisions = rank.costs->revisions();
       rank.feedback.forget(now);

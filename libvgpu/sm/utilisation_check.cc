@@ -1,4 +1,4 @@
-#include "watch.h"
+#include "utilisation_check.h"
 
 #include <time.h>
 
@@ -13,8 +13,19 @@ namespace vgpu::sm {
 
 namespace {
 
+// An answer of NVML that takes longer is slow, and the next question waits for this many times as long: NVML gets at
+// most a fiftieth of a thread's time. Absent, an NVML that takes 100 ms would have the elected rank in it for most of
+// every tick, and that rank's launches would come late. With a lower bound on what is slow, or a larger factor, usual
+// answers would make the comparison miss NVML's windows, which feedback.h then drops.
 constexpr std::uint64_t kSlowNs = 10'000'000;
-constexpr std::uint64_t kRestFactor = 50;  // after a slow answer, NVML gets at most a fiftieth of a thread's time
+constexpr std::uint64_t kRestFactor = 50;
+// A rank looks at the lease at most so often per tick. Absent, all waiting threads would read its shared line each time
+// they wait; only once per tick, a leader that comes a little early would skip a tick, and with it one of NVML's
+// windows.
+constexpr std::uint64_t kLooksPerTick = 4;
+// How far back the first question goes, so that it can have an answer at once although NVML is late. Less: the first
+// answer comes a tick or more later. More: it is of a time before the job's launches.
+constexpr std::uint64_t kFirstQuestionUs = 1'000'000;
 
 std::uint64_t nvml_clock_us() {
   timespec now;
@@ -22,7 +33,7 @@ std::uint64_t nvml_clock_us() {
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000 + static_cast<std::uint64_t>(now.tv_nsec) / 1000;
 }
 
-// Whether others than the job's own processes compute there, too.
+// Whether processes that are not the job's compute on the device, too.
 bool is_shared(unsigned dev, runtime::JobProcesses &job) {
   runtime::NvmlProcesses processes;
   if (!list_processes(dev, &processes)) return false;
@@ -33,11 +44,12 @@ bool is_shared(unsigned dev, runtime::JobProcesses &job) {
   return false;
 }
 
-// The job's own part of what is new since the last look. False: nothing is.
-bool observe(Watch &state, unsigned dev, runtime::JobProcesses &job, std::uint64_t now_ns, Observation *seen) {
+// The job's part of what NVML has sampled since the last check. False: there is nothing new.
+bool read_utilisation(UtilisationCheck &state, unsigned dev, runtime::JobProcesses &job, std::uint64_t now_ns,
+                      Observation *seen) {
   runtime::NvmlSamples samples;
   const std::uint64_t now_us = nvml_clock_us();
-  if (state.seen_us == 0) state.seen_us = now_us - 1'000'000;
+  if (state.seen_us == 0) state.seen_us = now_us - kFirstQuestionUs;
   if (!list_utilisation(dev, state.seen_us, &samples)) return false;
   unsigned long long newest_us = 0;
   for (unsigned i = 0; i < samples.count; ++i) {
@@ -53,7 +65,8 @@ bool observe(Watch &state, unsigned dev, runtime::JobProcesses &job, std::uint64
   return true;
 }
 
-void look(Watch &state, unsigned dev, region::DeviceUsage &device, const Costs &costs, std::uint64_t now_ns) {
+void compare_with_nvml(UtilisationCheck &state, unsigned dev, region::DeviceUsage &device, const Costs &costs,
+                       std::uint64_t now_ns) {
   if (state.revisions != costs.revisions()) {
     state.revisions = costs.revisions();
     state.feedback.forget(now_ns);
@@ -64,20 +77,21 @@ void look(Watch &state, unsigned dev, region::DeviceUsage &device, const Costs &
   Observation seen;
   seen.shared = is_shared(dev, job);
   seen.launch_ns = costs.typical_ns();
-  if (observe(state, dev, job, now_ns, &seen)) trim.ratio = state.feedback.observe(seen, now_ns, trim.ratio);
+  if (read_utilisation(state, dev, job, now_ns, &seen)) trim.ratio = state.feedback.observe(seen, now_ns, trim.ratio);
   publish(device, state.candidate, trim.ratio, seen.shared);
 }
 
 }  // namespace
 
-void watch(Watch &state, unsigned dev, region::DeviceUsage &device, const Costs &costs, std::uint64_t now_ns) {
+void check_utilisation(UtilisationCheck &state, unsigned dev, region::DeviceUsage &device, const Costs &costs,
+                       std::uint64_t now_ns) {
   if (state.busy.exchange(true, std::memory_order_acquire)) return;
   if (now_ns >= state.not_before_ns) {
-    state.not_before_ns = now_ns + kTickMs * 1'000'000 / 4;
-    const Turn turn = claim_turn(device, state.candidate, runtime::rank().slot(), now_ns / 1'000'000);
-    if (turn == Turn::first) state.feedback.reset();
-    if (turn != Turn::no) {
-      look(state, dev, device, costs, now_ns);
+    state.not_before_ns = now_ns + kTickMs * 1'000'000 / kLooksPerTick;
+    const LeaseClaim claim = claim_lease(device, state.candidate, runtime::rank().slot(), now_ns / 1'000'000);
+    if (claim == LeaseClaim::acquired) state.feedback.reset();
+    if (claim != LeaseClaim::refused) {
+      compare_with_nvml(state, dev, device, costs, now_ns);
       const std::uint64_t took_ns = monotonic_ns() - now_ns;
       if (took_ns > kSlowNs) state.not_before_ns = now_ns + took_ns * kRestFactor;
     }

@@ -1,0 +1,24 @@
+// The elected rank asks NVML for the job's utilisation of a device, and corrects what launches are charged.
+#pragma once
+
+#include "costs.h"
+#include "election.h"
+#include "feedback.h"
+
+namespace vgpu::sm {
+
+// This process's candidacy for one device. All zeroes is its beginning.
+struct UtilisationCheck {
+  std::atomic<bool> busy;  // a thread is checking, and alone reads and writes the rest; others do not wait for it
+  std::uint64_t not_before_ns;
+  unsigned long long seen_us;  // the newest sample so far, on NVML's clock
+  std::uint32_t revisions;     // of the costs, when it last checked
+  Candidate candidate;
+  Feedback feedback;
+};
+
+// Called by a thread that is about to wait for budget. Mostly does nothing. Holds no lock while NVML answers.
+void check_utilisation(UtilisationCheck &check, unsigned dev, region::DeviceUsage &device, const Costs &costs,
+                       std::uint64_t now_ns);
+
+}  // namespace vgpu::sm
