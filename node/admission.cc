@@ -1,7 +1,5 @@
 #include "admission.h"
 
-#include <fcntl.h>
-
 #include <cstring>
 
 #include "values.h"
@@ -10,7 +8,6 @@ namespace vgpu::node {
 
 namespace {
 
-constexpr unsigned kDeadline_ms = 10'000;
 constexpr std::size_t kNamedHolders = 4;  // the sentence has an end
 
 struct Holder {
@@ -30,13 +27,6 @@ std::string name_holders(const std::vector<Holder> &holders) {
 }
 
 }  // namespace
-
-Error AdmissionLock::acquire(const std::string &region_dir, AdmissionLock *lock) {
-  const std::string path = region_dir + "/.admission";
-  lock->fd_ = ScopedFd(open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!lock->fd_) return system_error("cannot open %s", path.c_str());
-  return FileLock::acquire(lock->fd_.get(), 0, kDeadline_ms, &lock->lock_);
-}
 
 Error admit_beside(const std::vector<Promise> &others, std::uint64_t overcommit_percent, const std::string &job,
                    const std::vector<region::DeviceSpec> &devices) {
@@ -64,10 +54,10 @@ Error admit_beside(const std::vector<Promise> &others, std::uint64_t overcommit_
   return {};
 }
 
-Error admit(const std::string &region_dir, std::uint64_t overcommit_percent, const std::string &job,
+Error admit(const RegionDirectory &directory, std::uint64_t overcommit_percent, const std::string &job,
             const std::vector<region::DeviceSpec> &devices) {
   std::vector<Promise> promises;
-  if (Error error = list_promises(region_dir, &promises)) return error;
+  if (Error error = list_promises(directory, &promises)) return error;
   return admit_beside(promises, overcommit_percent, job, devices);
 }
 

@@ -202,8 +202,6 @@ Error Config::parse(int argc, char **argv, Config *config) {
   return {};
 }
 
-std::string Config::job_directory(std::uint32_t job_id) const { return region_dir + "/" + std::to_string(job_id); }
-
 bool Audience::includes(uid_t uid) const {
   if (everybody) return true;
   if (users.empty() && groups.empty()) return false;

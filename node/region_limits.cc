@@ -3,18 +3,17 @@
 #include <fcntl.h>
 
 #include "base/scoped.h"
-#include "directory.h"
 #include "region/files.h"
 
 namespace vgpu::node {
 
-Error read_promise(const std::string &region_dir, const std::string &name, region::Trust trust, Promise *promise) {
-  const std::string directory = region_dir + "/" + name;
+Error read_promise(const RegionDirectory &directory, const std::string &name, region::Trust trust, Promise *promise) {
+  const std::string path = directory.job(name).path();
   region::RegionFiles files;
-  if (Error error = open_limits(directory.c_str(), trust, O_RDONLY, &files)) return error;
+  if (Error error = open_limits(path.c_str(), trust, O_RDONLY, &files)) return error;
   const unsigned ndev = files.header.ndev;
   const ScopedMapping mapping(files.limits.get(), region::limits_size(ndev), PROT_READ);
-  if (!mapping) return system_error("cannot map %s/limits", directory.c_str());
+  if (!mapping) return system_error("cannot map %s/%s", path.c_str(), region::kLimitsName);
   const auto &limits = *static_cast<const region::LimitsFile *>(mapping.get());
   Promise found = {name, files.job, {}};
   for (unsigned dev = 0; dev < ndev; ++dev) {
@@ -26,14 +25,14 @@ Error read_promise(const std::string &region_dir, const std::string &name, regio
   return {};
 }
 
-Error list_promises(const std::string &region_dir, std::vector<Promise> *promises) {
-  const ScopedDirectory directory(opendir(region_dir.c_str()));
-  if (!directory) return system_error("cannot read %s", region_dir.c_str());
+Error list_promises(const RegionDirectory &directory, std::vector<Promise> *promises) {
+  const ScopedDirectory open_directory(opendir(directory.path().c_str()));
+  if (!open_directory) return system_error("cannot read %s", directory.path().c_str());
   std::vector<Promise> found;
-  while (const dirent *entry = readdir(directory.get())) {
+  while (const dirent *entry = readdir(open_directory.get())) {
     if (!is_job_id(entry->d_name)) continue;
     Promise promise;
-    if (Error error = read_promise(region_dir, entry->d_name, region::Trust::root, &promise)) {
+    if (Error error = read_promise(directory, entry->d_name, region::Trust::root, &promise)) {
       if (error.fault == Fault::not_found) continue;
       return error;
     }

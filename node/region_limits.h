@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "directory.h"
 #include "region/region.h"
 
 namespace vgpu::node {
@@ -16,8 +17,8 @@ struct Promise {
 };
 
 // Only `limits` is read: the user can spoil `usage`, and must not be able to hide what he holds.
-Error read_promise(const std::string &region_dir, const std::string &name, region::Trust trust, Promise *promise);
+Error read_promise(const RegionDirectory &directory, const std::string &name, region::Trust trust, Promise *promise);
 // Of the regions that root made. Directories without a region, such as those with an error in them, are left out. Any other trouble is an error.
-Error list_promises(const std::string &region_dir, std::vector<Promise> *promises);
+Error list_promises(const RegionDirectory &directory, std::vector<Promise> *promises);
 
 }  // namespace vgpu::node

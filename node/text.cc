@@ -9,6 +9,8 @@
 #include <cstdlib>
 
 #include "base/scoped.h"
+#include "io.h"
+#include "region/names.h"
 
 namespace vgpu::node {
 
@@ -18,16 +20,6 @@ bool parse_number(std::string_view text, unsigned *number) {
   const char *end = text.data() + text.size();
   const auto [stopped, reason] = std::from_chars(text.data(), end, *number);
   return reason == std::errc() && stopped == end;
-}
-
-bool write_all(int fd, std::string_view rest) {
-  while (!rest.empty()) {
-    const ssize_t written = write(fd, rest.data(), rest.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return false;
-    rest.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return true;
 }
 
 }  // namespace
@@ -92,7 +84,7 @@ Error read_file(const std::string &path, std::size_t most, std::string *content)
 
 Error write_file(const std::string &path, const std::string &content) {
   const std::size_t slash = path.rfind('/') + 1;
-  std::string temporary = path.substr(0, slash) + ".tmp-XXXXXX";
+  std::string temporary = path.substr(0, slash) + region::kTemporaryPrefix + "XXXXXX";
   const ScopedFd fd(mkostemp(temporary.data(), O_CLOEXEC));
   if (!fd) return system_error("cannot create a file beside %s", path.c_str());
   if (write_all(fd.get(), content) && fchmod(fd.get(), 0644) == 0 && rename(temporary.c_str(), path.c_str()) == 0) {

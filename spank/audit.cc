@@ -80,7 +80,7 @@ bool audit_job(const node::Config &config, const Job &job) {
     return false;
   }
   region::Snapshot region;
-  if (Error error = region::Snapshot::read(config.job_directory(job.id).c_str(), region::Trust::root,
+  if (Error error = region::Snapshot::read(config.directory().job(job.id).path().c_str(), region::Trust::root,
                                            region::Detail::memory, &region)) {
     log_info("audit of job %u: %s", job.id, error.text);
     return false;

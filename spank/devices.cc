@@ -9,8 +9,6 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "base/file_lock.h"
-#include "base/scoped.h"
 #include "gres.h"
 #include "log.h"
 #include "node/probe.h"
@@ -31,14 +29,7 @@ Error probe_and_write(const node::Config &config) {
   GresFiles gpus;
   if (Error error = read_gres_conf(config, node_name(), &gpus)) return error;
   number_devices(gpus, &node.devices);
-  return write_node(node_file(config), node);
-}
-
-Error lock_node(const node::Config &config, ScopedFd *fd, FileLock *lock) {
-  const std::string path = config.region_dir + "/.node-lock";
-  *fd = ScopedFd(open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!*fd) return system_error("cannot open %s", path.c_str());
-  return FileLock::acquire(fd->get(), 0, kLockDeadline_ms, lock);
+  return write_node(config.directory().node_file(), node);
 }
 
 void close_all_files() {
@@ -53,21 +44,19 @@ void close_all_files() {
 
 // Prefers what somebody else has written while we waited for our turn.
 Error read_or_probe(const node::Config &config, node::Node *node) {
-  Error error = read_node(node_file(config), region::Trust::root, node);
+  const std::string file = config.directory().node_file();
+  Error error = read_node(file, region::Trust::root, node);
   if (error.fault != Fault::not_found) return error;
-  ScopedFd fd;
-  FileLock lock;
-  if ((error = lock_node(config, &fd, &lock))) return error;
-  error = read_node(node_file(config), region::Trust::root, node);
+  node::DirectoryLock lock;
+  if ((error = config.directory().lock_node(kLockDeadline_ms, &lock))) return error;
+  error = read_node(file, region::Trust::root, node);
   if (error.fault != Fault::not_found) return error;
-  log_info("there is no %s yet; asking NVML", node_file(config).c_str());
+  log_info("there is no %s yet; asking NVML", file.c_str());
   if ((error = probe_and_write(config))) return error;
-  return read_node(node_file(config), region::Trust::root, node);
+  return read_node(file, region::Trust::root, node);
 }
 
 }  // namespace
-
-std::string node_file(const node::Config &config) { return config.region_dir + "/node"; }
 
 std::string node_name() {
   if (const char *name = std::getenv("SLURMD_NODENAME")) return name;
@@ -78,9 +67,8 @@ std::string node_name() {
 }
 
 Error refresh_node(const node::Config &config) {
-  ScopedFd fd;
-  FileLock lock;
-  if (Error error = lock_node(config, &fd, &lock)) return error;
+  node::DirectoryLock lock;
+  if (Error error = config.directory().lock_node(kLockDeadline_ms, &lock)) return error;
   return probe_and_write(config);
 }
 
@@ -115,7 +103,7 @@ Error find_devices(const node::Config &config, const std::vector<unsigned> &gres
       return make_error(
           Fault::not_found,
           "GPU %u of this node: NVML shows none for it; compare gres.conf with %s, and restart slurmd%s%s", index,
-          node_file(config).c_str(), node.problems.empty() ? "" : ": ",
+          config.directory().node_file().c_str(), node.problems.empty() ? "" : ": ",
           node.problems.empty() ? "" : node.problems[0].c_str());
     }
     found.push_back(*device);

@@ -33,9 +33,9 @@ class JobFiles {
  private:
   Error place_alone(const char *name, const std::string &content) const;
 
-  std::string parent_;
-  std::string directory_;
-  std::string gpus_file_;
+  node::RegionDirectory parent_;
+  node::JobDirectory directory_;
+  std::uint32_t job_id_;
 };
 
 }  // namespace vgpu::spank

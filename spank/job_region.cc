@@ -79,7 +79,7 @@ Error make_plan(const node::Config &config, const Request &request, const std::v
 // Under the admission lock.
 Error create(const node::Config &config, const Job &job, const Words &words, const Plan &plan) {
   const std::string name = std::to_string(job.id);
-  if (Error error = node::admit(config.region_dir, config.overcommit_percent, name, plan.devices)) return error;
+  if (Error error = node::admit(config.directory(), config.overcommit_percent, name, plan.devices)) return error;
   region::RegionSpec spec;
   spec.job_id = job.id;
   spec.uid = job.uid;
@@ -101,8 +101,8 @@ Error create(const node::Config &config, const Job &job, const Words &words, con
 // Without a plan of our own (a step will make it) it is theirs if it is the user's.
 bool is_in_use(const node::Config &config, const Job &job, const Plan &plan) {
   region::Snapshot snapshot;
-  if (region::Snapshot::read(config.job_directory(job.id).c_str(), region::Trust::root, region::Detail::liveness,
-                             &snapshot))
+  if (region::Snapshot::read(config.directory().job(job.id).path().c_str(), region::Trust::root,
+                             region::Detail::liveness, &snapshot))
     return false;
   if (snapshot.job().uid != job.uid) return false;
   if (plan.wanted && snapshot.ndev() != plan.devices.size()) return false;
@@ -127,15 +127,14 @@ Outcome decide_in_prolog(const node::Config &config, const Job &job, const Words
   if (!left_to_step) {
     if (Error error = make_plan(config, request, gpus, 0, &plan)) return failure(error);
   }
-  node::AdmissionLock lock;
-  if (Error error = node::AdmissionLock::acquire(config.region_dir, &lock)) return failure(error);
+  node::DirectoryLock lock;
+  if (Error error = config.directory().lock_admission(&lock)) return failure(error);
   if ((plan.wanted || left_to_step) && is_in_use(config, job, plan)) {
     log_info("job %u: its region is in use and stays", job.id);
     return {Standing::limited, ""};
   }
   // Whatever has this name is of an earlier job.
-  if (Error error = region::Region::remove(config.region_dir.c_str(), std::to_string(job.id).c_str()))
-    return failure(error);
+  if (Error error = config.directory().remove_job(job.id)) return failure(error);
   if (!plan.wanted) return {Standing::unlimited, ""};
   if (Error error = create(config, job, words, plan)) return failure(error);
   return {Standing::limited, ""};
@@ -179,7 +178,7 @@ Outcome join(const node::Config &config, const Job &job, const StepDemand &deman
 bool find(const node::Config &config, const Job &job, const StepDemand &demand, Outcome *outcome) {
   const JobFiles files(config, job.id);
   node::Promise promise;
-  const Error error = read_promise(config.region_dir, std::to_string(job.id), region::Trust::root, &promise);
+  const Error error = read_promise(config.directory(), std::to_string(job.id), region::Trust::root, &promise);
   if (!error && promise.job.uid == job.uid) {
     *outcome = join(config, job, demand, promise);
     return true;
@@ -240,11 +239,10 @@ Outcome prepare_in_step(const node::Config &config, const Job &job, const StepDe
   if (!plan.wanted) return {};
 
   if (Error error = make_region_dir(config)) return failure(error);
-  node::AdmissionLock lock;
-  if (Error error = node::AdmissionLock::acquire(config.region_dir, &lock)) return failure(error);
+  node::DirectoryLock lock;
+  if (Error error = config.directory().lock_admission(&lock)) return failure(error);
   if (find(config, job, demand, &outcome)) return outcome;  // another step was first
-  if (Error error = region::Region::remove(config.region_dir.c_str(), std::to_string(job.id).c_str()))
-    return failure(error);
+  if (Error error = config.directory().remove_job(job.id)) return failure(error);
   if (Error error = create(config, job, demand.words, plan)) return failure(error);
   return {Standing::limited, ""};
 }

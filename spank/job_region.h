@@ -1,10 +1,4 @@
-// A job's place on this node, from its prolog over its steps to its epilog.
-//
-//   <region_dir>/<job id>/          limits, usage, lock   the region (libvgpu/region)
-//                                   request               the options it was made from
-//                      or           error                 why it could not be made: every step of the job fails with it
-//                      or           opted-out             the job asked to have none, and may
-//   <region_dir>/.gpus-<job id>     which GPUs Slurm gave the job, noted by the prolog
+// A job's place in the directory of regions, from its prolog over its steps to its epilog.
 #pragma once
 
 #include <cstdint>

@@ -25,11 +25,11 @@ bool get_job(spank_t handle, Job *job) {
 void keep_record(const node::Config &config, const Job &job) {
   if (config.record.empty()) return;
   region::Snapshot region;
-  if (region::Snapshot::read(config.job_directory(job.id).c_str(), region::Trust::root, region::Detail::memory,
+  if (region::Snapshot::read(config.directory().job(job.id).path().c_str(), region::Trust::root, region::Detail::memory,
                              &region))
     return;
   node::History history(region.ndev());
-  if (const Error error = read_history(config.job_directory(job.id), region.ndev(), &history)) {
+  if (const Error error = read_history(config.directory().job(job.id).path(), region.ndev(), &history)) {
     log_error("%s (job %u)", error.text, job.id);  // the rest is worth its line all the same
   }
   const std::string line = record_line(region, history, node_name(), static_cast<std::uint64_t>(std::time(nullptr)));

@@ -9,7 +9,6 @@
 #include "job_files.h"
 #include "job_region.h"
 #include "log.h"
-#include "node/admission.h"
 #include "node/directory.h"
 #include "region/region.h"
 
@@ -59,8 +58,8 @@ Error make_region_dir(const node::Config &config) {
 // Creators work under the admission lock: what they had not put in place when we hold it, they never will.
 Error clean_region_dir(const node::Config &config) {
   mount_own_filesystem(config);
-  node::AdmissionLock lock;
-  if (Error error = node::AdmissionLock::acquire(config.region_dir, &lock)) return error;
+  node::DirectoryLock lock;
+  if (Error error = config.directory().lock_admission(&lock)) return error;
   const node::ScopedDirectory directory(opendir(config.region_dir.c_str()));
   if (!directory) return system_error("cannot read %s", config.region_dir.c_str());
   while (const dirent *entry = readdir(directory.get())) {
@@ -72,7 +71,7 @@ Error clean_region_dir(const node::Config &config) {
 Error forget_job(const node::Config &config, std::uint32_t job_id) {
   if (access(config.region_dir.c_str(), F_OK) != 0) return {};
   const Error error = JobFiles(config, job_id).forget_gpus();
-  if (Error trouble = region::Region::remove(config.region_dir.c_str(), std::to_string(job_id).c_str())) return trouble;
+  if (Error trouble = config.directory().remove_job(job_id)) return trouble;
   return error;
 }
 

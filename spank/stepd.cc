@@ -124,7 +124,7 @@ int tell_mps(spank_t handle) {
   const Step &self = step();
   if (self.config.sm == node::SmBy::option || self.config.sm == node::SmBy::live) return 0;
   region::Snapshot region;
-  if (Error error = region::Snapshot::read(self.config.job_directory(self.job.id).c_str(), region::Trust::root,
+  if (Error error = region::Snapshot::read(self.config.directory().job(self.job.id).path().c_str(), region::Trust::root,
                                            region::Detail::memory, &region)) {
     return refuse(handle, error.text);
   }
@@ -139,7 +139,7 @@ int tell_mps(spank_t handle) {
 int add_library(spank_t handle) {
   const Step &self = step();
   const std::string preload = node::with_library(job_variable(handle, "LD_PRELOAD"), self.config.library);
-  const std::string region = self.config.job_directory(self.job.id);
+  const std::string region = self.config.directory().job(self.job.id).path();
   if (spank_setenv(handle, "LD_PRELOAD", preload.c_str(), 1) != ESPANK_SUCCESS ||
       spank_setenv(handle, "VGPU_REGION", region.c_str(), 1) != ESPANK_SUCCESS) {
     return refuse(handle, "the environment of the task cannot be set");
@@ -154,7 +154,7 @@ int add_library(spank_t handle) {
 void summarize() {
   const Step &self = step();
   region::Snapshot region;
-  if (Error error = region::Snapshot::read(self.config.job_directory(self.job.id).c_str(), region::Trust::root,
+  if (Error error = region::Snapshot::read(self.config.directory().job(self.job.id).path().c_str(), region::Trust::root,
                                            region::Detail::memory, &region)) {
     log_info("%s", error.text);
     return;

@@ -13,6 +13,7 @@
 #include "node/summary.h"
 #include "options.h"
 #include "ranks.h"
+#include "region/names.h"
 #include "status.h"
 
 namespace {
@@ -20,12 +21,10 @@ namespace {
 using namespace vgpu;
 using namespace vgpu::run;
 
-constexpr char kSelf[] = "/run/vgpu/self";
-
 // The region that this process is held to already; empty if there is none.
 std::string outer_region() {
   struct stat status;
-  if (stat(kSelf, &status) == 0) return kSelf;
+  if (stat(region::kSelfRegion, &status) == 0) return region::kSelfRegion;
   const char *region = std::getenv("VGPU_REGION");
   return region != nullptr ? region : "";
 }

@@ -54,7 +54,7 @@ void check_gpus(const Options &options, Findings *findings) {
   }
   for (const std::string &problem : now.problems) findings->warn("NVML: " + problem);
 
-  const std::string file = options.region_dir + "/node";
+  const std::string file = options.directory().node_file();
   node::Node kept;
   if (const Error error = read_node(file, region::Trust::root, &kept)) {
     findings->fail(error);

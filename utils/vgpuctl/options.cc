@@ -238,7 +238,7 @@ node::ProbeOptions Options::probe() const {
 
 std::optional<Options> parse_options(int argc, char **argv, int *status) {
   Options options;
-  options.region_dir = "/run/vgpu";
+  options.region_dir = region::kRegionDirectory;
   options.record = node::kRecordFile;
   options.grace_s = 600;
   Parser parser(&options);

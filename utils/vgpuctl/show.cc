@@ -1,6 +1,4 @@
 // vgpuctl show: all that is known of one job.
-#include <fcntl.h>
-
 #include <cstdio>
 #include <ctime>
 
@@ -8,6 +6,7 @@
 #include "commands.h"
 #include "json.h"
 #include "node/print_error.h"
+#include "node/text.h"
 #include "node/values.h"
 #include "status.h"
 
@@ -92,13 +91,10 @@ std::string region_text(const RegionView &region, const Options &options) {
 
 // Why a job has no region, if its prolog left a word.
 std::string refusal_of(const Options &options) {
-  const std::string path = options.region_dir + "/" + options.job + "/error";
+  constexpr std::size_t kMaxSentence = 1 << 16;
   std::string sentence;
-  const ScopedFd file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
-  char buffer[1024];
-  const ssize_t length = file ? pread(file.get(), buffer, sizeof buffer, 0) : 0;
-  if (length > 0) sentence.assign(buffer, static_cast<std::size_t>(length));
-  return sentence;
+  const Error none = node::read_file(options.directory().job(options.job).error_file(), kMaxSentence, &sentence);
+  return none ? "" : sentence;
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace {
 // As slurmd found them; where it never ran, as they are now.
 Error find_gpus(const Options &options, node::Node *node) {
   const bool is_of_this_machine = options.hwloc_xml.empty();
-  if (is_of_this_machine && !read_node(options.region_dir + "/node", region::Trust::root_or_self, node)) return {};
+  if (is_of_this_machine && !read_node(options.directory().node_file(), region::Trust::root_or_self, node)) return {};
   return probe_devices(options.probe(), node);
 }
 

@@ -32,27 +32,27 @@ std::string printable(const char (&field)[Size]) {
 }
 
 struct Place {
-  std::string directory;
+  node::RegionDirectory directory;
   bool is_private;
 };
 
 std::vector<Place> places(const Options &options) {
-  std::vector<Place> found = {{options.region_dir, false}};
+  std::vector<Place> found = {{options.directory(), false}};
   const std::string runtime = node::runtime_directory(std::getenv("XDG_RUNTIME_DIR"));
-  found.push_back({runtime + "/vgpu-" + std::to_string(geteuid()), true});
+  found.push_back({node::RegionDirectory(node::private_directory(runtime)), true});
   return found;
 }
 
 // By number where both are numbers.
 bool comes_before(const std::string &left, const std::string &right) {
-  const bool numbers = node::is_job_id(left.c_str()) && node::is_job_id(right.c_str());
+  const bool numbers = node::is_job_id(left) && node::is_job_id(right);
   if (numbers && left.size() != right.size()) return left.size() < right.size();
   return left < right;
 }
 
 std::vector<std::string> names_in(const Place &place) {
   std::vector<std::string> names;
-  const node::ScopedDirectory directory(opendir(place.directory.c_str()));
+  const node::ScopedDirectory directory(opendir(place.directory.path().c_str()));
   while (const dirent *entry = directory ? readdir(directory.get()) : nullptr) {
     if (entry->d_name[0] == '.') continue;
     if (place.is_private ? node::is_region_name(entry->d_name) : node::is_job_id(entry->d_name)) {
@@ -67,7 +67,7 @@ std::vector<std::string> names_in(const Place &place) {
 std::map<std::string, std::string> gpu_numbers(const Options &options) {
   std::map<std::string, std::string> numbers;
   node::Node node;
-  if (read_node(options.region_dir + "/node", region::Trust::root_or_self, &node)) return numbers;
+  if (read_node(options.directory().node_file(), region::Trust::root_or_self, &node)) return numbers;
   for (const node::NodeDevice &device : node.devices) {
     if (device.gres_index >= 0) numbers[device.identity.uuid] = std::to_string(device.gres_index);
   }
@@ -131,7 +131,7 @@ class Reader {
   Error read(const Place &place, const std::string &name, RegionView *region) {
     RegionView found;
     found.job = name;
-    found.path = place.directory + "/" + name;
+    found.path = place.directory.job(name).path();
     found.is_private = place.is_private;
     found.snapshot = std::make_unique<region::Snapshot>();
     const Error error =
