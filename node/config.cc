@@ -7,8 +7,8 @@
 #include <charconv>
 #include <string_view>
 
+#include "lists.h"
 #include "record.h"
-#include "text.h"
 
 namespace vgpu::node {
 

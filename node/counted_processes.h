@@ -25,8 +25,4 @@ class Books {
   bool all_numbers_known_ = true;
 };
 
-// Files in /proc have no size to begin with. Empty when there is no such process.
-std::string read_proc(int pid, const char *file);
-std::string process_name(int pid);
-
 }  // namespace vgpu::node

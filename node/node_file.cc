@@ -8,7 +8,7 @@
 #include "base/scoped.h"
 #include "node.h"
 #include "region/files.h"
-#include "text.h"
+#include "small_files.h"
 
 namespace vgpu::node {
 
@@ -50,7 +50,7 @@ Error write_node(const std::string &path, const Node &node) {
   const std::string text = format_node(node);
   Node readable;
   if (Error error = parse_node("the new " + path, text, &readable)) return error;
-  return write_file(path, text);
+  return replace_file(path, text);
 }
 
 Error read_node(const std::string &path, region::Trust trust, Node *node) {

@@ -9,9 +9,9 @@
 #include <cerrno>
 #include <cstring>
 
-#include "answer.h"
 #include "base/scoped.h"
-#include "io.h"
+#include "probe_error.h"
+#include "read_until.h"
 
 extern char **environ;
 
@@ -115,7 +115,7 @@ Error run_probe(const ProbeOptions &options, const char *mode, std::string *answ
   finish(child);
   switch (end) {
     case ReadEnd::complete:
-      if (Error error = parse_error_answer(text)) return error;
+      if (Error error = parse_probe_error(text)) return error;
       *answer = std::move(text);
       return {};
     case ReadEnd::late:

@@ -9,9 +9,10 @@
 #include <cstring>
 
 #include "base/scoped.h"
-#include "devices.h"
 #include "log.h"
 #include "node/counted_processes.h"
+#include "node/node_name.h"
+#include "node/proc_files.h"
 #include "node/processes.h"
 #include "node/values.h"
 #include "region/region.h"
@@ -23,7 +24,7 @@ namespace {
 constexpr unsigned kDeadline_ms = 5'000;
 
 int parent_of(int pid) {
-  const std::string stat = node::read_proc(pid, "stat");
+  const std::string stat = node::read_proc_file(pid, "stat");
   const std::size_t name_end = stat.rfind(')');
   int parent = 0;
   if (name_end == stat.npos || std::sscanf(stat.c_str() + name_end + 1, " %*c %d", &parent) != 1) return 0;
@@ -38,7 +39,7 @@ bool descends_from(int pid, int ancestor) {
 }
 
 bool in_cgroup_of(int pid, std::uint32_t job_id) {
-  const std::string cgroups = node::read_proc(pid, "cgroup");
+  const std::string cgroups = node::read_proc_file(pid, "cgroup");
   const std::string wanted = "/job_" + std::to_string(job_id);
   for (std::size_t at = cgroups.find(wanted); at != cgroups.npos; at = cgroups.find(wanted, at + 1)) {
     const char next = cgroups[std::min(at + wanted.size(), cgroups.size() - 1)];
@@ -49,7 +50,7 @@ bool in_cgroup_of(int pid, std::uint32_t job_id) {
 
 bool has_environment_of(int pid, std::uint32_t job_id) {
   // '\0' in front: the variable itself, not the end of another one's name.
-  const std::string environment = '\0' + node::read_proc(pid, "environ");
+  const std::string environment = '\0' + node::read_proc_file(pid, "environ");
   const std::string wanted = std::string("\0SLURM_JOB_ID=", 14) + std::to_string(job_id) + '\0';
   return environment.find(wanted) != environment.npos;
 }
@@ -96,7 +97,7 @@ bool audit_job(const node::Config &config, const Job &job) {
     }
     const bool killed = config.audit == node::Audit::kill && end_process(process.pid, job);
     log_error("audit: process %d (%s) of job %u on %s holds %s of GPU %s that nobody counts: it runs without libvgpu%s",
-              process.pid, name.c_str(), job.id, node_name().c_str(), node::format_bytes(process.bytes).c_str(),
+              process.pid, name.c_str(), job.id, node::node_name().c_str(), node::format_bytes(process.bytes).c_str(),
               process.uuid.c_str(), killed ? "; it was killed" : "");
   }
   return true;

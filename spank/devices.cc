@@ -1,16 +1,15 @@
 #include "devices.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <sys/wait.h>
 #include <syslog.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "gres.h"
 #include "log.h"
+#include "node/inherited_files.h"
+#include "node/node_name.h"
 #include "node/probe.h"
 
 namespace vgpu::spank {
@@ -27,19 +26,9 @@ Error probe_and_write(const node::Config &config) {
   const node::ProbeOptions options = {config.probe, config.nvml, config.hwloc_xml, kProbeDeadline_ms};
   if (Error error = probe_devices(options, &node)) return error;
   GresFiles gpus;
-  if (Error error = read_gres_conf(config, node_name(), &gpus)) return error;
+  if (Error error = read_gres_conf(config, node::node_name(), &gpus)) return error;
   number_devices(gpus, &node.devices);
   return write_node(config.directory().node_file(), node);
-}
-
-void close_all_files() {
-  DIR *directory = opendir("/proc/self/fd");
-  if (directory == nullptr) return;
-  while (const dirent *entry = readdir(directory)) {
-    const int fd = std::atoi(entry->d_name);
-    if (fd > STDERR_FILENO && fd != dirfd(directory)) close(fd);
-  }
-  closedir(directory);
 }
 
 // Prefers what somebody else has written while we waited for our turn.
@@ -58,14 +47,6 @@ Error read_or_probe(const node::Config &config, node::Node *node) {
 
 }  // namespace
 
-std::string node_name() {
-  if (const char *name = std::getenv("SLURMD_NODENAME")) return name;
-  char host[256] = "";
-  gethostname(host, sizeof host - 1);
-  const std::string name(host);
-  return name.substr(0, name.find('.'));
-}
-
 Error refresh_node(const node::Config &config) {
   node::DirectoryLock lock;
   if (Error error = config.directory().lock_node(kLockDeadline_ms, &lock)) return error;
@@ -82,7 +63,7 @@ void refresh_node_in_background(const node::Config &config) {
   // Twice, so that slurmd never meets a child it does not know; and without slurmd's sockets and locks, which would
   // outlive it in here.
   if (setsid() < 0 || fork() != 0) _exit(0);
-  close_all_files();
+  node::close_inherited_files();
   if (const Error error = refresh_node(config)) {
     openlog("spank_vgpu", LOG_PID, LOG_DAEMON);
     syslog(LOG_ERR, "%s", error.text);

@@ -18,7 +18,4 @@ void refresh_node_in_background(const node::Config &config);
 Error find_devices(const node::Config &config, const std::vector<unsigned> &gres_indices,
                    std::vector<node::NodeDevice> *devices);
 
-// As Slurm calls it.
-std::string node_name();
-
 }  // namespace vgpu::spank

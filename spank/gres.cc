@@ -10,7 +10,9 @@
 #include <map>
 #include <memory>
 
-#include "node/text.h"
+#include "node/lists.h"
+#include "node/slurm_conf.h"
+#include "node/small_files.h"
 #include "slurm.h"
 
 namespace vgpu::spank {
@@ -50,7 +52,7 @@ std::map<std::string, std::string> keys_of(std::string_view line) {
 
 std::vector<std::string> candidates(const node::Config &config) {
   if (!config.gres_conf.empty()) return {config.gres_conf};
-  return node::slurm_files("gres.conf");
+  return node::slurm_conf_paths("gres.conf");
 }
 
 Error parse_gres_conf(const std::string &text, const std::string &node_name, GresFiles *gpus) {

@@ -10,7 +10,7 @@
 
 #include "base/scoped.h"
 #include "node/preload.h"
-#include "node/text.h"
+#include "node/small_files.h"
 
 namespace vgpu::spank {
 
@@ -84,7 +84,7 @@ Error prepare_isolation(const node::Config &config) {
   const std::string wanted = node::with_library(present, config.library) + "\n";
   std::string current;
   if (!node::read_file(config.directory().preload_file(), kMaxPreload, &current) && current == wanted) return {};
-  if (Error error = node::write_file(config.directory().preload_file(), wanted)) return error;
+  if (Error error = node::replace_file(config.directory().preload_file(), wanted)) return error;
   if (mkdir(kPublicDir, 0755) != 0 && errno != EEXIST) return system_error("cannot create %s", kPublicDir);
   return {};
 }

@@ -8,7 +8,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "node/text.h"
+#include "node/lists.h"
+#include "node/small_files.h"
 #include "region/region.h"
 
 namespace vgpu::spank {
@@ -30,7 +31,7 @@ Error JobFiles::place_alone(const char *name, const std::string &content) const 
     return system_error("cannot create a directory in %s", parent_.path().c_str());
   }
   const std::string file = temporary + "/" + name;
-  Error error = node::write_file(file, content);
+  Error error = node::replace_file(file, content);
   if (!error && (chmod(temporary.c_str(), 0755) != 0 ||
                  renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, directory_.path().c_str(), RENAME_NOREPLACE) != 0)) {
     error = system_error("cannot put %s in place", directory_.path().c_str());
@@ -56,7 +57,7 @@ Error JobFiles::write_request(const Words &words) const {
   std::string content;
   if (words.mem) content += "gpu-mem=" + *words.mem + "\n";
   if (words.sm) content += "gpu-sm=" + *words.sm + "\n";
-  return node::write_file(directory_.request_file(), content);
+  return node::replace_file(directory_.request_file(), content);
 }
 
 Error JobFiles::read_request(Words *words) const {
@@ -72,9 +73,7 @@ Error JobFiles::read_request(Words *words) const {
 }
 
 Error JobFiles::note_gpus(const std::vector<unsigned> &gpus) const {
-  std::string content;
-  for (const unsigned gpu : gpus) content += (content.empty() ? "" : ",") + std::to_string(gpu);
-  return node::write_file(parent_.gpus_file(job_id_), content);
+  return node::replace_file(parent_.gpus_file(job_id_), node::format_index_list(gpus));
 }
 
 bool JobFiles::read_gpus(std::vector<unsigned> *gpus) const {

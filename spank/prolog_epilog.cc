@@ -3,13 +3,13 @@
 #include <ctime>
 
 #include "contexts.h"
-#include "devices.h"
 #include "job_region.h"
 #include "log.h"
 #include "node/config.h"
 #include "node/history.h"
+#include "node/lists.h"
+#include "node/node_name.h"
 #include "node/record.h"
-#include "node/text.h"
 #include "region/region.h"
 
 namespace vgpu::spank::job_script {
@@ -32,7 +32,8 @@ void keep_record(const node::Config &config, const Job &job) {
   if (const Error error = read_history(config.directory().job(job.id).path(), region.ndev(), &history)) {
     log_error("%s (job %u)", error.text, job.id);  // the rest is worth its line all the same
   }
-  const std::string line = record_line(region, history, node_name(), static_cast<std::uint64_t>(std::time(nullptr)));
+  const std::string line =
+      record_line(region, history, node::node_name(), static_cast<std::uint64_t>(std::time(nullptr)));
   const Error error = node::append_record(config.record, line);
   if (error && error.fault != Fault::not_found) log_error("%s (job %u)", error.text, job.id);
 }

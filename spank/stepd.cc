@@ -7,14 +7,14 @@
 
 #include "audit.h"
 #include "contexts.h"
-#include "devices.h"
 #include "isolation.h"
 #include "job_region.h"
 #include "log.h"
 #include "node/config.h"
+#include "node/lists.h"
+#include "node/node_name.h"
 #include "node/preload.h"
 #include "node/summary.h"
-#include "node/text.h"
 #include "options.h"
 #include "region/region.h"
 
@@ -159,7 +159,7 @@ void summarize() {
     log_info("%s", error.text);
     return;
   }
-  const std::string whose = "job " + std::to_string(self.job.id) + " on " + node_name();
+  const std::string whose = "job " + std::to_string(self.job.id) + " on " + node::node_name();
   for (const std::string &line : node::summary_lines(region, whose, self.config.summary == node::Summary::always)) {
     tell_user("%s", line.c_str());
   }

@@ -6,8 +6,8 @@
 
 #include "node/admission.h"
 #include "node/config.h"
+#include "node/lists.h"
 #include "node/preload.h"
-#include "node/text.h"
 #include "region/support.h"
 #include "spank/gres.h"
 #include "spank/job_limits.h"

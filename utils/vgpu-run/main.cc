@@ -7,6 +7,7 @@
 
 #include "devices.h"
 #include "node/install.h"
+#include "node/node_name.h"
 #include "node/preload.h"
 #include "node/print_error.h"
 #include "node/private_region.h"
@@ -67,9 +68,7 @@ Error check_not_in_job() {
 std::vector<std::string> summarize(const std::string &region) {
   region::Snapshot snapshot;
   if (region::Snapshot::read(region.c_str(), region::Trust::root_or_self, region::Detail::memory, &snapshot)) return {};
-  char host[256] = "";
-  gethostname(host, sizeof host - 1);
-  return node::summary_lines(snapshot, "vgpu-run " + std::to_string(getpid()) + " on " + host, false);
+  return node::summary_lines(snapshot, "vgpu-run " + std::to_string(getpid()) + " on " + node::node_name(), false);
 }
 
 int run_in_own_region(const Options &options) {

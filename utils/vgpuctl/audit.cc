@@ -8,6 +8,7 @@
 #include "commands.h"
 #include "node/counted_processes.h"
 #include "node/print_error.h"
+#include "node/proc_files.h"
 #include "node/processes.h"
 #include "node/values.h"
 #include "status.h"

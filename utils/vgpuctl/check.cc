@@ -15,6 +15,7 @@
 #include "node/counted_processes.h"
 #include "node/node.h"
 #include "node/probe.h"
+#include "node/proc_files.h"
 #include "node/values.h"
 #include "view.h"
 
@@ -117,14 +118,14 @@ void check_regions(const Options &options, Findings *findings) {
 }
 
 std::string environment_of(int pid, const std::string &name) {
-  const std::string environment = '\0' + node::read_proc(pid, "environ");
+  const std::string environment = '\0' + node::read_proc_file(pid, "environ");
   const std::size_t at = environment.find('\0' + name + '=');
   return at == environment.npos ? "" : environment.c_str() + at + name.size() + 2;
 }
 
 void check_process(const Options &options, Findings *findings) {
   const std::string who = "process " + std::to_string(options.pid) + " (" + node::process_name(options.pid) + ")";
-  const std::string maps = node::read_proc(options.pid, "maps");
+  const std::string maps = node::read_proc_file(options.pid, "maps");
   if (maps.empty()) {
     findings->fail("process " + std::to_string(options.pid) + ": there is none, or it is not yours to look at");
     return;

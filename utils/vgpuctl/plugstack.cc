@@ -7,7 +7,8 @@
 #include <fstream>
 #include <functional>
 
-#include "node/text.h"
+#include "node/lists.h"
+#include "node/slurm_conf.h"
 
 namespace vgpu::ctl {
 
@@ -77,8 +78,8 @@ struct SlurmConf {
 };
 
 SlurmConf read_slurm_conf() {
-  SlurmConf found = {node::slurm_files("plugstack.conf").front(), ""};
-  for (const std::string &path : node::slurm_files("slurm.conf")) {
+  SlurmConf found = {node::slurm_conf_paths("plugstack.conf").front(), ""};
+  for (const std::string &path : node::slurm_conf_paths("slurm.conf")) {
     const ConfFile file(path);
     if (!file.is_readable()) continue;
     found.plugstack = directory_of(path) + "plugstack.conf";

@@ -5,8 +5,9 @@
 #include "columns.h"
 #include "commands.h"
 #include "json.h"
+#include "node/node_name.h"
 #include "node/print_error.h"
-#include "node/text.h"
+#include "node/small_files.h"
 #include "node/values.h"
 #include "status.h"
 
@@ -80,8 +81,8 @@ Table rank_table(const RegionView &region, const ColumnStyle &style) {
 
 std::string region_text(const RegionView &region, const Options &options) {
   const ColumnStyle style = {options.bytes};
-  std::string text =
-      (region.is_private ? "vgpu-run " : "job ") + region.job + " of " + region.user + " on " + host_name() + '\n';
+  std::string text = (region.is_private ? "vgpu-run " : "job ") + region.job + " of " + region.user + " on " +
+                     node::node_name() + '\n';
   for (const DeviceView &device : region.devices) text += device_text(device, style);
   if (!region.snapshot) return text + "its use can be seen by " + region.user + " and by root\n";
   const Table ranks = rank_table(region, style);
@@ -108,7 +109,7 @@ int show(const Options &options) {
     }
     return status;
   }
-  return print(options.json ? show_json(host_name(), region) : region_text(region, options)) ? kOk : kRefused;
+  return print(options.json ? show_json(node::node_name(), region) : region_text(region, options)) ? kOk : kRefused;
 }
 
 }  // namespace vgpu::ctl

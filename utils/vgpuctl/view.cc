@@ -11,6 +11,7 @@
 
 #include "node/directory.h"
 #include "node/node.h"
+#include "node/node_name.h"
 #include "node/print_error.h"
 #include "node/private_region.h"
 #include "node/region_limits.h"
@@ -228,16 +229,9 @@ std::string user_name(uid_t uid) {
   return user != nullptr ? user->pw_name : std::to_string(uid);
 }
 
-std::string host_name() {
-  if (const char *name = std::getenv("SLURMD_NODENAME")) return name;
-  char host[256] = "";
-  gethostname(host, sizeof host - 1);
-  return std::string(host).substr(0, std::string(host).find('.'));
-}
-
 NodeView look(const Options &options, region::Detail detail, Ranks ranks) {
   NodeView view;
-  view.host = host_name();
+  view.host = node::node_name();
   Reader reader(options, detail);
   for (const Place &place : places(options)) {
     for (const std::string &name : names_in(place)) {

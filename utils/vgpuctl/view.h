@@ -90,7 +90,6 @@ int complain(const Error &error);
 int complain_about(const std::vector<Trouble> &troubles);
 
 std::string user_name(uid_t uid);
-std::string host_name();
 bool is_ended(const region::RankSnapshot &rank);
 
 }  // namespace vgpu::ctl
