@@ -28,7 +28,7 @@ std::string name_holders(const std::vector<Holder> &holders) {
 
 }  // namespace
 
-Error admit_beside(const std::vector<Promise> &others, std::uint64_t overcommit_percent, const std::string &job,
+Error admit_beside(const std::vector<RegionLimits> &others, std::uint64_t overcommit_percent, const std::string &job,
                    const std::vector<region::DeviceSpec> &devices) {
   for (std::size_t i = 0; i < devices.size(); ++i) {
     const region::DeviceSpec &wanted = devices[i];
@@ -36,7 +36,7 @@ Error admit_beside(const std::vector<Promise> &others, std::uint64_t overcommit_
     const auto room = static_cast<unsigned __int128>(wanted.identity.memory_bytes) * overcommit_percent / 100;
     unsigned __int128 sum = wanted.memory_limit;
     std::vector<Holder> holders;
-    for (const Promise &other : others) {
+    for (const RegionLimits &other : others) {
       if (other.name == job) continue;
       for (const region::DeviceSpec &held : other.devices) {
         if (std::strcmp(held.identity.uuid, wanted.identity.uuid) != 0) continue;
@@ -56,9 +56,9 @@ Error admit_beside(const std::vector<Promise> &others, std::uint64_t overcommit_
 
 Error admit(const RegionDirectory &directory, std::uint64_t overcommit_percent, const std::string &job,
             const std::vector<region::DeviceSpec> &devices) {
-  std::vector<Promise> promises;
-  if (Error error = list_promises(directory, &promises)) return error;
-  return admit_beside(promises, overcommit_percent, job, devices);
+  std::vector<RegionLimits> others;
+  if (Error error = list_region_limits(directory, &others)) return error;
+  return admit_beside(others, overcommit_percent, job, devices);
 }
 
 }  // namespace vgpu::node

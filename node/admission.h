@@ -16,7 +16,7 @@ Error admit(const RegionDirectory &directory, std::uint64_t overcommit_percent, 
             const std::vector<region::DeviceSpec> &devices);
 
 // The same, without looking at the node: for tests.
-Error admit_beside(const std::vector<Promise> &others, std::uint64_t overcommit_percent, const std::string &job,
+Error admit_beside(const std::vector<RegionLimits> &others, std::uint64_t overcommit_percent, const std::string &job,
                    const std::vector<region::DeviceSpec> &devices);
 
 }  // namespace vgpu::node

@@ -15,16 +15,18 @@ bool in_another_pid_namespace(int pid) {
 
 }  // namespace
 
-Books::Books(const region::Snapshot &region) {
+CountedProcesses::CountedProcesses(const region::Snapshot &region) {
   for (unsigned dev = 0; dev < region.ndev(); ++dev) uuids_.insert(region.device(dev).identity.uuid);
   for (unsigned i = 0; i < region.ranks(); ++i) {
     const region::RankSnapshot &rank = region.rank(i);
     pids_.insert(static_cast<int>(rank.owner.pid));
     if (rank.info_valid) pids_.insert(static_cast<int>(rank.info.host_pid));
-    if (!rank.info_valid || rank.info.host_pid == 0) all_numbers_known_ = false;
+    if (!rank.info_valid || rank.info.host_pid == 0) all_host_pids_known_ = false;
   }
 }
 
-bool Books::may_count_by_another_number(int pid) const { return !all_numbers_known_ && in_another_pid_namespace(pid); }
+bool CountedProcesses::may_contain_by_other_pid(int pid) const {
+  return !all_host_pids_known_ && in_another_pid_namespace(pid);
+}
 
 }  // namespace vgpu::node

@@ -71,9 +71,9 @@ bool end_process(int pid, const Job &job) {
 
 }  // namespace
 
-bool audit_job(const node::Config &config, const Job &job) {
+bool audit_job(const node::SiteConfig &config, const Job &job) {
   if (config.audit == node::Audit::off) return true;
-  // First NVML, then the books: a rank that starts in between is in the books only.
+  // First NVML, then the region: a rank that starts in between is only in the region, and harms nobody.
   std::vector<node::GpuProcess> processes;
   const node::ProbeOptions options = {config.probe, config.nvml, "", kDeadline_ms};
   if (Error error = list_gpu_processes(options, &processes)) {
@@ -86,11 +86,11 @@ bool audit_job(const node::Config &config, const Job &job) {
     log_info("audit of job %u: %s", job.id, error.text);
     return false;
   }
-  const node::Books books(region);
+  const node::CountedProcesses counted(region);
   for (const node::GpuProcess &process : processes) {
-    if (books.counts(process.pid) || !books.are_of(process.uuid) || !belongs_to(process.pid, job)) continue;
+    if (counted.contains(process.pid) || !counted.covers_gpu(process.uuid) || !belongs_to(process.pid, job)) continue;
     const std::string name = node::process_name(process.pid);
-    if (books.may_count_by_another_number(process.pid)) {
+    if (counted.may_contain_by_other_pid(process.pid)) {
       log_info("audit of job %u: process %d (%s) may be one of its ranks in a PID namespace", job.id, process.pid,
                name.c_str());
       continue;

@@ -20,7 +20,7 @@ constexpr unsigned kProbeDeadline_ms = 10'000;
 // Somebody else's probe, and then our own.
 constexpr unsigned kLockDeadline_ms = 2 * kProbeDeadline_ms;
 
-Error probe_and_write(const node::Config &config) {
+Error probe_and_write(const node::SiteConfig &config) {
   node::Node node;
   node.fail_open = config.fail_open;
   const node::ProbeOptions options = {config.probe, config.nvml, config.hwloc_xml, kProbeDeadline_ms};
@@ -32,7 +32,7 @@ Error probe_and_write(const node::Config &config) {
 }
 
 // Prefers what somebody else has written while we waited for our turn.
-Error read_or_probe(const node::Config &config, node::Node *node) {
+Error read_or_probe(const node::SiteConfig &config, node::Node *node) {
   const std::string file = config.directory().node_file();
   Error error = read_node(file, region::Trust::root, node);
   if (error.fault != Fault::not_found) return error;
@@ -47,13 +47,13 @@ Error read_or_probe(const node::Config &config, node::Node *node) {
 
 }  // namespace
 
-Error refresh_node(const node::Config &config) {
+Error refresh_node(const node::SiteConfig &config) {
   node::DirectoryLock lock;
   if (Error error = config.directory().lock_node(kLockDeadline_ms, &lock)) return error;
   return probe_and_write(config);
 }
 
-void refresh_node_in_background(const node::Config &config) {
+void refresh_node_in_background(const node::SiteConfig &config) {
   const pid_t child = fork();
   if (child < 0) return;
   if (child > 0) {
@@ -71,7 +71,7 @@ void refresh_node_in_background(const node::Config &config) {
   _exit(0);
 }
 
-Error find_devices(const node::Config &config, const std::vector<unsigned> &gres_indices,
+Error find_devices(const node::SiteConfig &config, const std::vector<unsigned> &gres_indices,
                    std::vector<node::NodeDevice> *devices) {
   node::Node node;
   if (Error error = read_or_probe(config, &node)) return error;

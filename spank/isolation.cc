@@ -46,7 +46,7 @@ Error bind_directory(const ScopedFd &source, const std::string &target) {
 }
 
 // A directory of the task's own lies over the node's: in it are its region, twice, and what the node has to say.
-Error show_own_region(const node::Config &config, const std::string &job) {
+Error show_own_region(const node::SiteConfig &config, const std::string &job) {
   const ScopedFd region = open_path(config.directory().job(job).path(), O_DIRECTORY);
   if (!region) return system_error("preload=ldso: cannot open the region of job %s", job.c_str());
   const ScopedFd node = open_path(config.directory().node_file(), 0);
@@ -72,7 +72,7 @@ Error show_own_region(const node::Config &config, const std::string &job) {
 
 }  // namespace
 
-Error prepare_isolation(const node::Config &config) {
+Error prepare_isolation(const node::SiteConfig &config) {
   // Something to bind over. An empty one changes nothing for anybody.
   const ScopedFd place(open(kPreloadFile, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644));
   if (!place) return system_error("preload=ldso: %s must exist, and cannot be created", kPreloadFile);
@@ -89,7 +89,7 @@ Error prepare_isolation(const node::Config &config) {
   return {};
 }
 
-Error isolate_task(const node::Config &config, std::uint32_t job_id) {
+Error isolate_task(const node::SiteConfig &config, std::uint32_t job_id) {
   if (unshare(CLONE_NEWNS) != 0) return system_error("preload=ldso: no mount namespace");
   // What the node mounts later still arrives; what is mounted here stays here.
   if (mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0) {

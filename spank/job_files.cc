@@ -20,7 +20,7 @@ constexpr std::size_t kMaxFile = 1 << 16;
 
 }  // namespace
 
-JobFiles::JobFiles(const node::Config &config, std::uint32_t job_id)
+JobFiles::JobFiles(const node::SiteConfig &config, std::uint32_t job_id)
     : parent_(config.directory()), directory_(parent_.job(job_id)), job_id_(job_id) {}
 
 // As a region appears: whole, or not at all.
@@ -53,26 +53,26 @@ Error JobFiles::write_opt_out() const { return place_alone(region::kOptedOutName
 
 bool JobFiles::read_opt_out() const { return access(directory_.opted_out_file().c_str(), F_OK) == 0; }
 
-Error JobFiles::write_request(const Words &words) const {
+Error JobFiles::write_request(const RawOptions &options) const {
   std::string content;
-  if (words.mem) content += "gpu-mem=" + *words.mem + "\n";
-  if (words.sm) content += "gpu-sm=" + *words.sm + "\n";
+  if (options.mem) content += "gpu-mem=" + *options.mem + "\n";
+  if (options.sm) content += "gpu-sm=" + *options.sm + "\n";
   return node::replace_file(directory_.request_file(), content);
 }
 
-Error JobFiles::read_request(Words *words) const {
+Error JobFiles::read_request(RawOptions *options) const {
   std::string content;
   if (Error error = node::read_file(directory_.request_file(), kMaxFile, &content)) return error;
-  Words read;
+  RawOptions read;
   for (const std::string &line : node::split(content, "\n")) {
     if (line.rfind("gpu-mem=", 0) == 0) read.mem = line.substr(8);
     if (line.rfind("gpu-sm=", 0) == 0) read.sm = line.substr(7);
   }
-  *words = std::move(read);
+  *options = std::move(read);
   return {};
 }
 
-Error JobFiles::note_gpus(const std::vector<unsigned> &gpus) const {
+Error JobFiles::write_gpus(const std::vector<unsigned> &gpus) const {
   return node::replace_file(parent_.gpus_file(job_id_), node::format_index_list(gpus));
 }
 
@@ -82,7 +82,7 @@ bool JobFiles::read_gpus(std::vector<unsigned> *gpus) const {
   return node::parse_index_list(content, region::kMaxDevices, gpus);
 }
 
-Error JobFiles::forget_gpus() const {
+Error JobFiles::remove_gpus() const {
   const std::string file = parent_.gpus_file(job_id_);
   if (unlink(file.c_str()) == 0 || errno == ENOENT) return {};
   return system_error("cannot remove %s", file.c_str());

@@ -138,7 +138,7 @@ void check_process(const Options &options, Findings *findings) {
   findings->ok(who + ": libvgpu.so is loaded");
   const NodeView view = look(options, region::Detail::liveness);
   for (const RegionView &region : view.regions) {
-    if (region.snapshot && node::Books(*region.snapshot).counts(options.pid)) {
+    if (region.snapshot && node::CountedProcesses(*region.snapshot).contains(options.pid)) {
       findings->ok(who + ": counted in job " + region.job);
       return;
     }

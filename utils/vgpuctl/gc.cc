@@ -37,7 +37,7 @@ struct Candidate {
 };
 
 // A variable of the caller's that filters squeue's answer would make jobs look unknown.
-void forget_squeue_settings() {
+void unset_squeue_variables() {
   std::vector<std::string> names;
   for (char **entry = environ; *entry != nullptr; ++entry) {
     if (std::strncmp(*entry, "SQUEUE_", 7) == 0 || std::strncmp(*entry, "SLURM_CLUSTERS=", 15) == 0) {
@@ -48,7 +48,7 @@ void forget_squeue_settings() {
 }
 
 Error ask_squeue(std::set<std::string> *jobs) {
-  forget_squeue_settings();
+  unset_squeue_variables();
   std::FILE *answer = popen("timeout -k 5 30 squeue --noheader --all --array --states=all --format=%A", "re");
   if (answer == nullptr) return system_error("cannot start squeue");
   std::string text;

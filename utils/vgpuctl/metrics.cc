@@ -145,7 +145,7 @@ void sample(const NodeView &view) {
 
 int metrics(const Options &options) {
   const bool samples = geteuid() == 0;
-  NodeView view = look(options, region::Detail::tokens, options.ask_nvml || samples ? Ranks::keep : Ranks::forget);
+  NodeView view = look(options, region::Detail::tokens, options.ask_nvml || samples ? Ranks::keep : Ranks::drop);
   if (samples) sample(view);
   if (options.ask_nvml) add_sm_use(options, &view);
   const std::string text = metrics_text(view);

@@ -140,10 +140,10 @@ class Reader {
     if (error && (error.fault != Fault::system || geteuid() == 0)) return error;
     if (error) {
       found.snapshot.reset();
-      node::Promise promise;
-      if (Error worse = read_promise(place.directory, name, region::Trust::root_or_self, &promise)) return worse;
-      if (promise.job.uid == geteuid()) return error;
-      describe(promise.job, promise.devices, &found);
+      node::RegionLimits limits;
+      if (Error worse = read_region_limits(place.directory, name, region::Trust::root_or_self, &limits)) return worse;
+      if (limits.job.uid == geteuid()) return error;
+      describe(limits.job, limits.devices, &found);
     } else {
       const region::Snapshot &snapshot = *found.snapshot;
       std::vector<region::DeviceSpec> devices;
@@ -245,7 +245,7 @@ NodeView look(const Options &options, region::Detail detail, Ranks ranks) {
         if (error.fault != Fault::not_found) view.troubles.push_back({name, error});
         continue;
       }
-      if (ranks == Ranks::forget) region.snapshot.reset();
+      if (ranks == Ranks::drop) region.snapshot.reset();
       if (!is_wanted(options.users, {region.user, std::to_string(region.uid)})) continue;
       std::erase_if(region.devices, [&](const DeviceView &device) {
         return !is_wanted(options.gpus, {device.gpu, device.uuid, device.pci});

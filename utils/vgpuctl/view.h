@@ -76,7 +76,7 @@ struct NodeView {
 
 enum class Ranks : std::uint8_t {
   keep,
-  forget,  // snapshots are null: of hundreds of jobs they are megabytes
+  drop,  // snapshots are null: of hundreds of jobs they are megabytes
 };
 
 // Only the regions, devices and users that were asked for.

@@ -36,7 +36,7 @@ struct Audience {
   bool includes(uid_t uid) const;
 };
 
-struct Config {
+struct SiteConfig {
   std::string region_dir = region::kRegionDirectory;
   std::uint64_t region_size = std::uint64_t{64} << 20;  // of the tmpfs mounted there; 0: none is mounted
   std::string library;
@@ -62,10 +62,10 @@ struct Config {
   Summary summary = Summary::used;
   LogLevel log = LogLevel::info;
 
-  Config();
+  SiteConfig();
 
   // Stops at the first thing it does not understand.
-  static Error parse(int argc, char **argv, Config *config);
+  static Error parse(int argc, char **argv, SiteConfig *config);
 
   RegionDirectory directory() const { return RegionDirectory(region_dir); }
 };
