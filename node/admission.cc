@@ -1,7 +1,5 @@
 #include "admission.h"
 
-#include <fcntl.h>
-
 #include <cstring>
 
 #include "values.h"
@@ -10,7 +8,6 @@ namespace vgpu::node {
 
 namespace {
 
-constexpr unsigned kDeadline_ms = 10'000;
 constexpr std::size_t kNamedHolders = 4;  // the sentence has an end
 
 struct Holder {
@@ -31,14 +28,7 @@ std::string name_holders(const std::vector<Holder> &holders) {
 
 }  // namespace
 
-Error AdmissionLock::acquire(const std::string &region_dir, AdmissionLock *lock) {
-  const std::string path = region_dir + "/.admission";
-  lock->fd_ = ScopedFd(open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!lock->fd_) return system_error("cannot open %s", path.c_str());
-  return FileLock::acquire(lock->fd_.get(), 0, kDeadline_ms, &lock->lock_);
-}
-
-Error admit_beside(const std::vector<Promise> &others, std::uint64_t overcommit_percent, const std::string &job,
+Error admit_beside(const std::vector<RegionLimits> &others, std::uint64_t overcommit_percent, const std::string &job,
                    const std::vector<region::DeviceSpec> &devices) {
   for (std::size_t i = 0; i < devices.size(); ++i) {
     const region::DeviceSpec &wanted = devices[i];
@@ -46,7 +36,7 @@ Error admit_beside(const std::vector<Promise> &others, std::uint64_t overcommit_
     const auto room = static_cast<unsigned __int128>(wanted.identity.memory_bytes) * overcommit_percent / 100;
     unsigned __int128 sum = wanted.memory_limit;
     std::vector<Holder> holders;
-    for (const Promise &other : others) {
+    for (const RegionLimits &other : others) {
       if (other.name == job) continue;
       for (const region::DeviceSpec &held : other.devices) {
         if (std::strcmp(held.identity.uuid, wanted.identity.uuid) != 0) continue;
@@ -64,11 +54,11 @@ Error admit_beside(const std::vector<Promise> &others, std::uint64_t overcommit_
   return {};
 }
 
-Error admit(const std::string &region_dir, std::uint64_t overcommit_percent, const std::string &job,
+Error admit(const RegionDirectory &directory, std::uint64_t overcommit_percent, const std::string &job,
             const std::vector<region::DeviceSpec> &devices) {
-  std::vector<Promise> promises;
-  if (Error error = list_promises(region_dir, &promises)) return error;
-  return admit_beside(promises, overcommit_percent, job, devices);
+  std::vector<RegionLimits> others;
+  if (Error error = list_region_limits(directory, &others)) return error;
+  return admit_beside(others, overcommit_percent, job, devices);
 }
 
 }  // namespace vgpu::node

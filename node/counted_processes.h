@@ -1,4 +1,4 @@
-// Whether a process that holds GPU memory is in the books of a region.
+// Which processes a region counts, and whether one that holds GPU memory is among them.
 #pragma once
 
 #include <set>
@@ -8,25 +8,21 @@
 
 namespace vgpu::node {
 
-class Books {
+class CountedProcesses {
  public:
-  explicit Books(const region::Snapshot &region);
+  explicit CountedProcesses(const region::Snapshot &region);
 
-  // Whether the region says anything about that GPU.
-  bool are_of(const std::string &uuid) const { return uuids_.contains(uuid); }
-  // By the number that the node knows it by.
-  bool counts(int pid) const { return pids_.contains(pid); }
-  // A rank in a PID namespace does not always find out what the node calls it.
-  bool may_count_by_another_number(int pid) const;
+  // Whether the region limits that GPU.
+  bool covers_gpu(const std::string &uuid) const { return uuids_.contains(uuid); }
+  // `pid`: as the node knows it.
+  bool contains(int pid) const { return pids_.contains(pid); }
+  // A rank in a PID namespace does not always find out its PID on the node. True: `pid` may be such a rank.
+  bool may_contain_by_other_pid(int pid) const;
 
  private:
   std::set<std::string> uuids_;
   std::set<int> pids_;
-  bool all_numbers_known_ = true;
+  bool all_host_pids_known_ = true;
 };
-
-// Files in /proc have no size to begin with. Empty when there is no such process.
-std::string read_proc(int pid, const char *file);
-std::string process_name(int pid);
 
 }  // namespace vgpu::node

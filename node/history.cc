@@ -8,6 +8,7 @@
 
 #include "base/file_lock.h"
 #include "base/scoped.h"
+#include "directory.h"
 
 namespace vgpu::node {
 
@@ -25,8 +26,9 @@ struct Header {
 class HistoryFile {
  public:
   Error open(const std::string &region, int flags) {
-    path_ = region + "/history";
-    const std::string lock_path = region + "/lock";
+    const JobDirectory directory(region);
+    path_ = directory.history_file();
+    const std::string lock_path = directory.lock_file();
     lock_file_ = ScopedFd(::open(lock_path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC));
     if (!lock_file_) return system_error("cannot open %s", lock_path.c_str());
     if (Error error = FileLock::acquire(lock_file_.get(), 0, kLockDeadline_ms, &lock_)) return error;

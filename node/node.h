@@ -20,7 +20,6 @@
 
 namespace vgpu::node {
 
-inline constexpr char kNodeFile[] = "/run/vgpu/node";
 inline constexpr unsigned kNodeVersion = 1;
 
 // A GPU, or one MIG instance of one.

@@ -1,16 +1,14 @@
 // The node file itself: written by temporary file and rename, read with suspicion.
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 
 #include "base/scoped.h"
-#include "io.h"
 #include "node.h"
 #include "region/files.h"
+#include "small_files.h"
 
 namespace vgpu::node {
 
@@ -52,24 +50,7 @@ Error write_node(const std::string &path, const Node &node) {
   const std::string text = format_node(node);
   Node readable;
   if (Error error = parse_node("the new " + path, text, &readable)) return error;
-
-  std::uint64_t random = 0;
-  if (getrandom(&random, sizeof random, 0) != sizeof random) return system_error("no random numbers");
-  char suffix[32];
-  std::snprintf(suffix, sizeof suffix, ".new-%016llx", static_cast<unsigned long long>(random));
-  const std::string temporary = path + suffix;
-
-  const ScopedFd fd(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!fd) return system_error("cannot create %s", temporary.c_str());
-  Error error;
-  if (!write_all(fd.get(), text)) error = system_error("cannot write %s", temporary.c_str());
-  // fchmod, because the umask is the caller's business.
-  if (!error && fchmod(fd.get(), 0644) != 0) error = system_error("cannot set the mode of %s", temporary.c_str());
-  if (!error && rename(temporary.c_str(), path.c_str()) != 0) {
-    error = system_error("cannot put %s in place", path.c_str());
-  }
-  if (error) unlink(temporary.c_str());
-  return error;
+  return replace_file(path, text);
 }
 
 Error read_node(const std::string &path, region::Trust trust, Node *node) {

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "directory.h"
 #include "region/liveness.h"
 
 namespace vgpu::node {
@@ -55,10 +56,6 @@ bool is_abandoned(const std::string &path) {
   return directory && flock(directory.get(), LOCK_EX | LOCK_NB) == 0;
 }
 
-std::string parent_in(const std::string &runtime_directory) {
-  return runtime_directory + "/vgpu-" + std::to_string(geteuid());
-}
-
 // Under the parent's lock: whatever nobody holds was left by a vgpu-run that was killed, half-made ones included.
 std::vector<std::string> abandoned_in(const std::string &parent) {
   std::vector<std::string> found;
@@ -77,8 +74,12 @@ void remove_all(const std::vector<std::string> &paths) {
 
 }  // namespace
 
+std::string private_directory(const std::string &runtime_directory) {
+  return runtime_directory + "/vgpu-" + std::to_string(geteuid());
+}
+
 bool is_region_name(const std::string &name) {
-  if (name.rfind(".new-", 0) == 0 || name.rfind(".old-", 0) == 0) return true;
+  if (is_leftover(name)) return true;
   const std::size_t dash = name.find('-');
   return dash != 0 && dash != std::string::npos && dash + 1 < name.size() &&
          name.find_first_not_of("0123456789") == dash &&
@@ -95,7 +96,7 @@ std::string runtime_directory(const char *given) {
 }
 
 Error find_abandoned(const std::string &runtime_directory, Leftovers leftovers, std::vector<std::string> *paths) {
-  const std::string parent = parent_in(runtime_directory);
+  const std::string parent = private_directory(runtime_directory);
   if (access(parent.c_str(), F_OK) != 0) return {};
   if (Error error = make_parent(parent)) return error;
   ScopedFd lock;
@@ -106,7 +107,7 @@ Error find_abandoned(const std::string &runtime_directory, Leftovers leftovers, 
 }
 
 Error PrivateRegion::open_parent(const std::string &runtime_directory) {
-  parent_ = parent_in(runtime_directory);
+  parent_ = private_directory(runtime_directory);
   if (Error error = make_parent(parent_)) return error;
   if (Error error = lock_directory(parent_, &parent_lock_)) return error;
   remove_all(abandoned_in(parent_));

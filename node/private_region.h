@@ -19,6 +19,9 @@ namespace vgpu::node {
 // XDG_RUNTIME_DIR (`given`, may be null) if it is a directory of ours; a job may have inherited one that is not there.
 std::string runtime_directory(const char *given);
 
+// Where the caller's private regions are.
+std::string private_directory(const std::string &runtime_directory);
+
 // PID-START, or what the region library makes on the way to it and away from it.
 bool is_region_name(const std::string &name);
 

@@ -9,9 +9,9 @@
 #include <cerrno>
 #include <cstring>
 
-#include "answer.h"
 #include "base/scoped.h"
-#include "io.h"
+#include "probe_error.h"
+#include "read_until.h"
 
 extern char **environ;
 
@@ -91,7 +91,7 @@ void finish(pid_t child) {
   while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) continue;
 }
 
-Error understand(const std::string &program, const std::string &answer, Node *node) {
+Error parse_answer(const std::string &program, const std::string &answer, Node *node) {
   Node found;
   if (parse_node(program, answer, &found)) {
     return make_error(Fault::foreign, "%s does not answer as vgpu-probe does; install slurm-vgpu anew",
@@ -115,7 +115,7 @@ Error run_probe(const ProbeOptions &options, const char *mode, std::string *answ
   finish(child);
   switch (end) {
     case ReadEnd::complete:
-      if (Error error = parse_error_answer(text)) return error;
+      if (Error error = parse_probe_error(text)) return error;
       *answer = std::move(text);
       return {};
     case ReadEnd::late:
@@ -129,7 +129,7 @@ Error run_probe(const ProbeOptions &options, const char *mode, std::string *answ
 Error probe_devices(const ProbeOptions &options, Node *node) {
   std::string answer;
   if (Error error = run_probe(options, nullptr, &answer)) return error;
-  return understand(program_of(options), answer, node);
+  return parse_answer(program_of(options), answer, node);
 }
 
 }  // namespace vgpu::node

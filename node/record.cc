@@ -10,8 +10,8 @@
 
 #include "base/file_lock.h"
 #include "base/scoped.h"
-#include "io.h"
 #include "sm_time.h"
+#include "small_files.h"
 
 namespace vgpu::node {
 

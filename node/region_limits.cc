@@ -3,43 +3,43 @@
 #include <fcntl.h>
 
 #include "base/scoped.h"
-#include "directory.h"
 #include "region/files.h"
 
 namespace vgpu::node {
 
-Error read_promise(const std::string &region_dir, const std::string &name, region::Trust trust, Promise *promise) {
-  const std::string directory = region_dir + "/" + name;
+Error read_region_limits(const RegionDirectory &directory, const std::string &name, region::Trust trust,
+                         RegionLimits *limits) {
+  const std::string path = directory.job(name).path();
   region::RegionFiles files;
-  if (Error error = open_limits(directory.c_str(), trust, O_RDONLY, &files)) return error;
+  if (Error error = open_limits(path.c_str(), trust, O_RDONLY, &files)) return error;
   const unsigned ndev = files.header.ndev;
   const ScopedMapping mapping(files.limits.get(), region::limits_size(ndev), PROT_READ);
-  if (!mapping) return system_error("cannot map %s/limits", directory.c_str());
-  const auto &limits = *static_cast<const region::LimitsFile *>(mapping.get());
-  Promise found = {name, files.job, {}};
+  if (!mapping) return system_error("cannot map %s/%s", path.c_str(), region::kLimitsName);
+  const auto &file = *static_cast<const region::LimitsFile *>(mapping.get());
+  RegionLimits found = {name, files.job, {}};
   for (unsigned dev = 0; dev < ndev; ++dev) {
-    const region::DeviceLimits &device = limits.devices[dev];
+    const region::DeviceLimits &device = file.devices[dev];
     found.devices.push_back({device.identity, device.memory_bytes.load(std::memory_order_acquire),
                              device.sm_percent.load(std::memory_order_acquire)});
   }
-  *promise = std::move(found);
+  *limits = std::move(found);
   return {};
 }
 
-Error list_promises(const std::string &region_dir, std::vector<Promise> *promises) {
-  const ScopedDirectory directory(opendir(region_dir.c_str()));
-  if (!directory) return system_error("cannot read %s", region_dir.c_str());
-  std::vector<Promise> found;
-  while (const dirent *entry = readdir(directory.get())) {
+Error list_region_limits(const RegionDirectory &directory, std::vector<RegionLimits> *all) {
+  const ScopedDirectory open_directory(opendir(directory.path().c_str()));
+  if (!open_directory) return system_error("cannot read %s", directory.path().c_str());
+  std::vector<RegionLimits> found;
+  while (const dirent *entry = readdir(open_directory.get())) {
     if (!is_job_id(entry->d_name)) continue;
-    Promise promise;
-    if (Error error = read_promise(region_dir, entry->d_name, region::Trust::root, &promise)) {
+    RegionLimits limits;
+    if (Error error = read_region_limits(directory, entry->d_name, region::Trust::root, &limits)) {
       if (error.fault == Fault::not_found) continue;
       return error;
     }
-    found.push_back(std::move(promise));
+    found.push_back(std::move(limits));
   }
-  *promises = std::move(found);
+  *all = std::move(found);
   return {};
 }
 

@@ -9,9 +9,10 @@
 #include <cstring>
 
 #include "base/scoped.h"
-#include "devices.h"
 #include "log.h"
 #include "node/counted_processes.h"
+#include "node/node_name.h"
+#include "node/proc_files.h"
 #include "node/processes.h"
 #include "node/values.h"
 #include "region/region.h"
@@ -23,7 +24,7 @@ namespace {
 constexpr unsigned kDeadline_ms = 5'000;
 
 int parent_of(int pid) {
-  const std::string stat = node::read_proc(pid, "stat");
+  const std::string stat = node::read_proc_file(pid, "stat");
   const std::size_t name_end = stat.rfind(')');
   int parent = 0;
   if (name_end == stat.npos || std::sscanf(stat.c_str() + name_end + 1, " %*c %d", &parent) != 1) return 0;
@@ -38,7 +39,7 @@ bool descends_from(int pid, int ancestor) {
 }
 
 bool in_cgroup_of(int pid, std::uint32_t job_id) {
-  const std::string cgroups = node::read_proc(pid, "cgroup");
+  const std::string cgroups = node::read_proc_file(pid, "cgroup");
   const std::string wanted = "/job_" + std::to_string(job_id);
   for (std::size_t at = cgroups.find(wanted); at != cgroups.npos; at = cgroups.find(wanted, at + 1)) {
     const char next = cgroups[std::min(at + wanted.size(), cgroups.size() - 1)];
@@ -49,7 +50,7 @@ bool in_cgroup_of(int pid, std::uint32_t job_id) {
 
 bool has_environment_of(int pid, std::uint32_t job_id) {
   // '\0' in front: the variable itself, not the end of another one's name.
-  const std::string environment = '\0' + node::read_proc(pid, "environ");
+  const std::string environment = '\0' + node::read_proc_file(pid, "environ");
   const std::string wanted = std::string("\0SLURM_JOB_ID=", 14) + std::to_string(job_id) + '\0';
   return environment.find(wanted) != environment.npos;
 }
@@ -70,9 +71,9 @@ bool end_process(int pid, const Job &job) {
 
 }  // namespace
 
-bool audit_job(const node::Config &config, const Job &job) {
+bool audit_job(const node::SiteConfig &config, const Job &job) {
   if (config.audit == node::Audit::off) return true;
-  // First NVML, then the books: a rank that starts in between is in the books only.
+  // First NVML, then the region: a rank that starts in between is only in the region, and harms nobody.
   std::vector<node::GpuProcess> processes;
   const node::ProbeOptions options = {config.probe, config.nvml, "", kDeadline_ms};
   if (Error error = list_gpu_processes(options, &processes)) {
@@ -80,23 +81,23 @@ bool audit_job(const node::Config &config, const Job &job) {
     return false;
   }
   region::Snapshot region;
-  if (Error error = region::Snapshot::read(config.job_directory(job.id).c_str(), region::Trust::root,
+  if (Error error = region::Snapshot::read(config.directory().job(job.id).path().c_str(), region::Trust::root,
                                            region::Detail::memory, &region)) {
     log_info("audit of job %u: %s", job.id, error.text);
     return false;
   }
-  const node::Books books(region);
+  const node::CountedProcesses counted(region);
   for (const node::GpuProcess &process : processes) {
-    if (books.counts(process.pid) || !books.are_of(process.uuid) || !belongs_to(process.pid, job)) continue;
+    if (counted.contains(process.pid) || !counted.covers_gpu(process.uuid) || !belongs_to(process.pid, job)) continue;
     const std::string name = node::process_name(process.pid);
-    if (books.may_count_by_another_number(process.pid)) {
+    if (counted.may_contain_by_other_pid(process.pid)) {
       log_info("audit of job %u: process %d (%s) may be one of its ranks in a PID namespace", job.id, process.pid,
                name.c_str());
       continue;
     }
     const bool killed = config.audit == node::Audit::kill && end_process(process.pid, job);
     log_error("audit: process %d (%s) of job %u on %s holds %s of GPU %s that nobody counts: it runs without libvgpu%s",
-              process.pid, name.c_str(), job.id, node_name().c_str(), node::format_bytes(process.bytes).c_str(),
+              process.pid, name.c_str(), job.id, node::node_name().c_str(), node::format_bytes(process.bytes).c_str(),
               process.uuid.c_str(), killed ? "; it was killed" : "");
   }
   return true;

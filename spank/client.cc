@@ -3,14 +3,14 @@
 
 #include "contexts.h"
 #include "log.h"
-#include "node/config.h"
+#include "node/site_config.h"
 #include "options.h"
 
 namespace vgpu::spank::client {
 
 namespace {
 
-node::Config config;
+node::SiteConfig config;
 
 int refuse(const Error &error) {
   log_error("%s", error.text);
@@ -19,26 +19,26 @@ int refuse(const Error &error) {
 
 // Each value by itself, so that Slurm names the option; all of them together in init_post_opt().
 int on_value(int option, const char *value, int /*remote*/) {
-  Words words;
-  note_value(option, value, &words);
+  RawOptions options;
+  set_option(option, value, &options);
   Request request;
-  if (Error error = understand(words, &request)) return refuse(error);
+  if (Error error = parse_request(options, &request)) return refuse(error);
   return 0;
 }
 
 }  // namespace
 
 int init(spank_t handle, Arguments arguments) {
-  if (spank_context() == S_CTX_ALLOCATOR) forget_enclosing_job();  // before Slurm looks for options in there
-  if (Error error = node::Config::parse(arguments.count, arguments.words, &config)) return refuse(error);
+  if (spank_context() == S_CTX_ALLOCATOR) unset_enclosing_job();  // before Slurm looks for options in there
+  if (Error error = node::SiteConfig::parse(arguments.count, arguments.values, &config)) return refuse(error);
   set_log_level(config.log);
   return register_options(handle, on_value) ? 0 : -1;
 }
 
 int init_post_opt(spank_t handle) {
-  const Words words = options_to_send(handle);
+  const RawOptions options = options_to_send(handle);
   Request request;
-  if (Error error = understand(words, &request)) return refuse(error);
+  if (Error error = parse_request(options, &request)) return refuse(error);
   if (Error error = check_against_site(request, config, getuid())) return refuse(error);
   return 0;
 }

@@ -7,7 +7,7 @@ namespace vgpu::spank {
 
 struct Arguments {
   int count;
-  char **words;
+  char **values;
 };
 
 // srun, sbatch and salloc, as the user. Not 0: nothing is submitted.
@@ -22,10 +22,10 @@ int init(Arguments arguments);
 }
 
 // The process that slurmd starts before and after a job, as root. A failure would drain the node: there is none.
-namespace job_script {
+namespace prolog_epilog {
 void prolog(spank_t handle, Arguments arguments);
 void epilog(spank_t handle, Arguments arguments);
-}  // namespace job_script
+}  // namespace prolog_epilog
 
 // slurmstepd, as root, and the tasks it forks. Only what task_init_privileged() says reaches the user and fails the step
 // without draining the node, so whatever goes wrong before is kept until then.
@@ -34,7 +34,7 @@ void init(spank_t handle, Arguments arguments);
 void init_post_opt(spank_t handle);
 int task_init_privileged(spank_t handle);
 void task_exit(spank_t handle);
-void keep_failure(const char *sentence);
+void defer_failure(const char *sentence);
 }  // namespace stepd
 
 }  // namespace vgpu::spank

@@ -1,18 +1,15 @@
 #include "devices.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <sys/wait.h>
 #include <syslog.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 
-#include "base/file_lock.h"
-#include "base/scoped.h"
 #include "gres.h"
 #include "log.h"
+#include "node/inherited_files.h"
+#include "node/node_name.h"
 #include "node/probe.h"
 
 namespace vgpu::spank {
@@ -23,68 +20,40 @@ constexpr unsigned kProbeDeadline_ms = 10'000;
 // Somebody else's probe, and then our own.
 constexpr unsigned kLockDeadline_ms = 2 * kProbeDeadline_ms;
 
-Error probe_and_write(const node::Config &config) {
+Error probe_and_write(const node::SiteConfig &config) {
   node::Node node;
   node.fail_open = config.fail_open;
   const node::ProbeOptions options = {config.probe, config.nvml, config.hwloc_xml, kProbeDeadline_ms};
   if (Error error = probe_devices(options, &node)) return error;
   GresFiles gpus;
-  if (Error error = read_gres_conf(config, node_name(), &gpus)) return error;
+  if (Error error = read_gres_conf(config, node::node_name(), &gpus)) return error;
   number_devices(gpus, &node.devices);
-  return write_node(node_file(config), node);
-}
-
-Error lock_node(const node::Config &config, ScopedFd *fd, FileLock *lock) {
-  const std::string path = config.region_dir + "/.node-lock";
-  *fd = ScopedFd(open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!*fd) return system_error("cannot open %s", path.c_str());
-  return FileLock::acquire(fd->get(), 0, kLockDeadline_ms, lock);
-}
-
-void close_all_files() {
-  DIR *directory = opendir("/proc/self/fd");
-  if (directory == nullptr) return;
-  while (const dirent *entry = readdir(directory)) {
-    const int fd = std::atoi(entry->d_name);
-    if (fd > STDERR_FILENO && fd != dirfd(directory)) close(fd);
-  }
-  closedir(directory);
+  return write_node(config.directory().node_file(), node);
 }
 
 // Prefers what somebody else has written while we waited for our turn.
-Error read_or_probe(const node::Config &config, node::Node *node) {
-  Error error = read_node(node_file(config), region::Trust::root, node);
+Error read_or_probe(const node::SiteConfig &config, node::Node *node) {
+  const std::string file = config.directory().node_file();
+  Error error = read_node(file, region::Trust::root, node);
   if (error.fault != Fault::not_found) return error;
-  ScopedFd fd;
-  FileLock lock;
-  if ((error = lock_node(config, &fd, &lock))) return error;
-  error = read_node(node_file(config), region::Trust::root, node);
+  node::DirectoryLock lock;
+  if ((error = config.directory().lock_node(kLockDeadline_ms, &lock))) return error;
+  error = read_node(file, region::Trust::root, node);
   if (error.fault != Fault::not_found) return error;
-  log_info("there is no %s yet; asking NVML", node_file(config).c_str());
+  log_info("there is no %s yet; asking NVML", file.c_str());
   if ((error = probe_and_write(config))) return error;
-  return read_node(node_file(config), region::Trust::root, node);
+  return read_node(file, region::Trust::root, node);
 }
 
 }  // namespace
 
-std::string node_file(const node::Config &config) { return config.region_dir + "/node"; }
-
-std::string node_name() {
-  if (const char *name = std::getenv("SLURMD_NODENAME")) return name;
-  char host[256] = "";
-  gethostname(host, sizeof host - 1);
-  const std::string name(host);
-  return name.substr(0, name.find('.'));
-}
-
-Error refresh_node(const node::Config &config) {
-  ScopedFd fd;
-  FileLock lock;
-  if (Error error = lock_node(config, &fd, &lock)) return error;
+Error refresh_node(const node::SiteConfig &config) {
+  node::DirectoryLock lock;
+  if (Error error = config.directory().lock_node(kLockDeadline_ms, &lock)) return error;
   return probe_and_write(config);
 }
 
-void refresh_node_in_background(const node::Config &config) {
+void refresh_node_in_background(const node::SiteConfig &config) {
   const pid_t child = fork();
   if (child < 0) return;
   if (child > 0) {
@@ -94,7 +63,7 @@ void refresh_node_in_background(const node::Config &config) {
   // Twice, so that slurmd never meets a child it does not know; and without slurmd's sockets and locks, which would
   // outlive it in here.
   if (setsid() < 0 || fork() != 0) _exit(0);
-  close_all_files();
+  node::close_inherited_files();
   if (const Error error = refresh_node(config)) {
     openlog("spank_vgpu", LOG_PID, LOG_DAEMON);
     syslog(LOG_ERR, "%s", error.text);
@@ -102,7 +71,7 @@ void refresh_node_in_background(const node::Config &config) {
   _exit(0);
 }
 
-Error find_devices(const node::Config &config, const std::vector<unsigned> &gres_indices,
+Error find_devices(const node::SiteConfig &config, const std::vector<unsigned> &gres_indices,
                    std::vector<node::NodeDevice> *devices) {
   node::Node node;
   if (Error error = read_or_probe(config, &node)) return error;
@@ -115,7 +84,7 @@ Error find_devices(const node::Config &config, const std::vector<unsigned> &gres
       return make_error(
           Fault::not_found,
           "GPU %u of this node: NVML shows none for it; compare gres.conf with %s, and restart slurmd%s%s", index,
-          node_file(config).c_str(), node.problems.empty() ? "" : ": ",
+          config.directory().node_file().c_str(), node.problems.empty() ? "" : ": ",
           node.problems.empty() ? "" : node.problems[0].c_str());
     }
     found.push_back(*device);

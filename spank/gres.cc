@@ -10,7 +10,9 @@
 #include <map>
 #include <memory>
 
-#include "node/text.h"
+#include "node/lists.h"
+#include "node/slurm_conf.h"
+#include "node/small_files.h"
 #include "slurm.h"
 
 namespace vgpu::spank {
@@ -48,9 +50,9 @@ std::map<std::string, std::string> keys_of(std::string_view line) {
   return keys;
 }
 
-std::vector<std::string> candidates(const node::Config &config) {
+std::vector<std::string> candidates(const node::SiteConfig &config) {
   if (!config.gres_conf.empty()) return {config.gres_conf};
-  return node::slurm_files("gres.conf");
+  return node::slurm_conf_paths("gres.conf");
 }
 
 Error parse_gres_conf(const std::string &text, const std::string &node_name, GresFiles *gpus) {
@@ -86,7 +88,7 @@ bool is_device(const std::vector<std::string> &files, const node::NodeDevice &de
 
 }  // namespace
 
-Error read_gres_conf(const node::Config &config, const std::string &node_name, GresFiles *gpus) {
+Error read_gres_conf(const node::SiteConfig &config, const std::string &node_name, GresFiles *gpus) {
   for (const std::string &path : candidates(config)) {
     std::string text;
     if (Error error = node::read_file(path, kMaxGresConf, &text)) {

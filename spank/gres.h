@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "node/config.h"
 #include "node/node.h"
+#include "node/site_config.h"
 
 namespace vgpu::spank {
 
@@ -14,7 +14,7 @@ namespace vgpu::spank {
 using GresFiles = std::vector<std::vector<std::string>>;
 
 // Empty without an error: there is no gres.conf, or it leaves the GPUs to AutoDetect.
-Error read_gres_conf(const node::Config &config, const std::string &node_name, GresFiles *gpus);
+Error read_gres_conf(const node::SiteConfig &config, const std::string &node_name, GresFiles *gpus);
 
 // Sets gres_index: by device file and minor number; without `gpus` in the order of PCI, which is AutoDetect's.
 // Never by NVML's or CUDA's numbers, which are others.

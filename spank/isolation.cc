@@ -9,19 +9,18 @@
 #include <cerrno>
 
 #include "base/scoped.h"
-#include "devices.h"
 #include "node/preload.h"
-#include "node/text.h"
+#include "node/small_files.h"
 
 namespace vgpu::spank {
 
 namespace {
 
 constexpr char kPreloadFile[] = "/etc/ld.so.preload";
-constexpr char kPublicDir[] = "/run/vgpu";  // where libvgpu looks, wherever the regions are
 constexpr std::size_t kMaxPreload = 1 << 16;
 
-std::string private_preload(const node::Config &config) { return config.region_dir + "/ld.so.preload"; }
+// Where libvgpu looks, wherever the regions are.
+constexpr const char *kPublicDir = region::kRegionDirectory;
 
 std::string through(const ScopedFd &fd) { return "/proc/self/fd/" + std::to_string(fd.get()); }
 
@@ -47,22 +46,22 @@ Error bind_directory(const ScopedFd &source, const std::string &target) {
 }
 
 // A directory of the task's own lies over the node's: in it are its region, twice, and what the node has to say.
-Error show_own_region(const node::Config &config, const std::string &job) {
-  const ScopedFd region = open_path(config.region_dir + "/" + job, O_DIRECTORY);
+Error show_own_region(const node::SiteConfig &config, const std::string &job) {
+  const ScopedFd region = open_path(config.directory().job(job).path(), O_DIRECTORY);
   if (!region) return system_error("preload=ldso: cannot open the region of job %s", job.c_str());
-  const ScopedFd node = open_path(node_file(config), 0);
+  const ScopedFd node = open_path(config.directory().node_file(), 0);
   if (mount("vgpu", kPublicDir, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=0755,size=64k,nr_inodes=16") != 0) {
     return system_error("preload=ldso: cannot mount a tmpfs on %s", kPublicDir);
   }
-  const std::string here = kPublicDir;
-  if (Error error = bind_directory(region, here + "/self")) return error;
+  const node::RegionDirectory here(kPublicDir);
+  if (Error error = bind_directory(region, region::kSelfRegion)) return error;
   if (config.region_dir == kPublicDir) {
-    if (Error error = bind_directory(region, here + "/" + job)) return error;
+    if (Error error = bind_directory(region, here.job(job).path())) return error;
   }
   if (node) {
-    const ScopedFd place(open((here + "/node").c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-    if (!place) return system_error("preload=ldso: cannot create %s/node", kPublicDir);
-    if (Error error = bind_read_only(through(node), here + "/node")) return error;
+    const ScopedFd place(open(here.node_file().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+    if (!place) return system_error("preload=ldso: cannot create %s", here.node_file().c_str());
+    if (Error error = bind_read_only(through(node), here.node_file())) return error;
   }
   if (mount(nullptr, kPublicDir, nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC,
             nullptr) != 0) {
@@ -73,7 +72,7 @@ Error show_own_region(const node::Config &config, const std::string &job) {
 
 }  // namespace
 
-Error prepare_isolation(const node::Config &config) {
+Error prepare_isolation(const node::SiteConfig &config) {
   // Something to bind over. An empty one changes nothing for anybody.
   const ScopedFd place(open(kPreloadFile, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644));
   if (!place) return system_error("preload=ldso: %s must exist, and cannot be created", kPreloadFile);
@@ -84,19 +83,19 @@ Error prepare_isolation(const node::Config &config) {
   }
   const std::string wanted = node::with_library(present, config.library) + "\n";
   std::string current;
-  if (!node::read_file(private_preload(config), kMaxPreload, &current) && current == wanted) return {};
-  if (Error error = node::write_file(private_preload(config), wanted)) return error;
+  if (!node::read_file(config.directory().preload_file(), kMaxPreload, &current) && current == wanted) return {};
+  if (Error error = node::replace_file(config.directory().preload_file(), wanted)) return error;
   if (mkdir(kPublicDir, 0755) != 0 && errno != EEXIST) return system_error("cannot create %s", kPublicDir);
   return {};
 }
 
-Error isolate_task(const node::Config &config, std::uint32_t job_id) {
+Error isolate_task(const node::SiteConfig &config, std::uint32_t job_id) {
   if (unshare(CLONE_NEWNS) != 0) return system_error("preload=ldso: no mount namespace");
   // What the node mounts later still arrives; what is mounted here stays here.
   if (mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0) {
     return system_error("preload=ldso: cannot make the mount namespace private");
   }
-  if (Error error = bind_read_only(private_preload(config), kPreloadFile)) return error;
+  if (Error error = bind_read_only(config.directory().preload_file(), kPreloadFile)) return error;
   return show_own_region(config, std::to_string(job_id));
 }
 

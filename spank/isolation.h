@@ -5,13 +5,13 @@
 #include <string>
 
 #include "base/error.h"
-#include "node/config.h"
+#include "node/site_config.h"
 
 namespace vgpu::spank {
 
 // As root, while a step starts: the file that will lie over /etc/ld.so.preload in its tasks.
-Error prepare_isolation(const node::Config &config);
+Error prepare_isolation(const node::SiteConfig &config);
 // As root, in the task itself, which must have one thread.
-Error isolate_task(const node::Config &config, std::uint32_t job_id);
+Error isolate_task(const node::SiteConfig &config, std::uint32_t job_id);
 
 }  // namespace vgpu::spank

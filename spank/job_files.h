@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "base/error.h"
-#include "node/config.h"
+#include "node/site_config.h"
 #include "options.h"
 
 namespace vgpu::spank {
 
 class JobFiles {
  public:
-  JobFiles(const node::Config &config, std::uint32_t job_id);
+  JobFiles(const node::SiteConfig &config, std::uint32_t job_id);
 
   // In place of a region, and of whatever an earlier job of this id left.
   Error write_error(const std::string &sentence) const;
@@ -22,20 +22,20 @@ class JobFiles {
   bool read_opt_out() const;
 
   // In a region that is there.
-  Error write_request(const Words &words) const;
-  Error read_request(Words *words) const;
+  Error write_request(const RawOptions &options) const;
+  Error read_request(RawOptions *options) const;
 
   // Beside it. False, and `gpus` stays, when no prolog noted any.
-  Error note_gpus(const std::vector<unsigned> &gpus) const;
+  Error write_gpus(const std::vector<unsigned> &gpus) const;
   bool read_gpus(std::vector<unsigned> *gpus) const;
-  Error forget_gpus() const;
+  Error remove_gpus() const;
 
  private:
   Error place_alone(const char *name, const std::string &content) const;
 
-  std::string parent_;
-  std::string directory_;
-  std::string gpus_file_;
+  node::RegionDirectory parent_;
+  node::JobDirectory directory_;
+  std::uint32_t job_id_;
 };
 
 }  // namespace vgpu::spank

@@ -15,7 +15,7 @@ std::uint64_t share_of(const node::MemoryLimit &limit, std::uint64_t device_byte
 }
 
 // What the site gives to those who do not ask; 0: nothing.
-Error unasked_memory(const node::Config &config, unsigned shards, std::size_t gpus, std::uint64_t device_bytes,
+Error unasked_memory(const node::SiteConfig &config, unsigned shards, std::size_t gpus, std::uint64_t device_bytes,
                      std::uint64_t *bytes) {
   Error error;
   *bytes = 0;
@@ -28,8 +28,8 @@ Error unasked_memory(const node::Config &config, unsigned shards, std::size_t gp
   return error;
 }
 
-Error decide_memory(const node::Config &config, const Request &request, unsigned shards, const node::NodeDevice &device,
-                    unsigned index, std::size_t gpus, std::uint64_t *limit) {
+Error decide_memory(const node::SiteConfig &config, const Request &request, unsigned shards,
+                    const node::NodeDevice &device, unsigned index, std::size_t gpus, std::uint64_t *limit) {
   const std::uint64_t device_bytes = device.identity.memory_bytes;
   std::uint64_t most = device_bytes;
   if (config.max_mem) {
@@ -59,12 +59,12 @@ Error decide_memory(const node::Config &config, const Request &request, unsigned
 
 }  // namespace
 
-bool wants_limits(const node::Config &config, const Request &request, unsigned shards) {
+bool wants_limits(const node::SiteConfig &config, const Request &request, unsigned shards) {
   return !request.mem.empty() || request.sm || config.default_mem || config.default_sm ||
          (config.shard_mem > 0 && shards > 0);
 }
 
-Error decide_limits(const node::Config &config, const Request &request, unsigned shards,
+Error decide_limits(const node::SiteConfig &config, const Request &request, unsigned shards,
                     const std::vector<node::NodeDevice> &devices, std::vector<region::DeviceSpec> *limits) {
   const auto gpus = static_cast<unsigned>(devices.size());
   if (!request.mem.empty()) {
@@ -84,7 +84,7 @@ Error decide_limits(const node::Config &config, const Request &request, unsigned
   return {};
 }
 
-Error check_step(const Request &step, const std::optional<Request> &original, const node::Promise &job) {
+Error check_step(const Request &step, const std::optional<Request> &original, const node::RegionLimits &job) {
   if (step.opt_out) {
     return make_error(Fault::invalid,
                       "--gpu-mem=none: this job has limits, and they hold for all its steps; submit it without them");

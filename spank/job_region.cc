@@ -15,17 +15,18 @@
 #include "mps.h"
 #include "node/admission.h"
 #include "node/region_limits.h"
+#include "region_dir.h"
 
 namespace vgpu::spank {
 
 namespace {
 
-Outcome failure(const Error &error) {
-  return {error.fault == Fault::invalid ? Standing::refused : Standing::broken, error.text};
+Decision failure(const Error &error) {
+  return {error.fault == Fault::invalid ? JobState::refused : JobState::broken, error.text};
 }
 
 // A preload that ld.so cannot load is skipped with a line on stderr, and the task would run without limits.
-Error check_library(const node::Config &config) {
+Error check_library(const node::SiteConfig &config) {
   struct stat status;
   if (stat(config.library.c_str(), &status) != 0) {
     return make_error(Fault::not_found, "the library %s: %s; install it, or set library= in plugstack.conf",
@@ -46,15 +47,15 @@ struct Plan {
 };
 
 // Whether the library holds the job to its SM limit, now or, with sm=live, when it gets one.
-bool hooks_launches(const node::Config &config, const std::vector<region::DeviceSpec> &devices) {
+bool hooks_launches(const node::SiteConfig &config, const std::vector<region::DeviceSpec> &devices) {
   if (config.sm == node::SmBy::live) return true;
   const bool limited = std::any_of(devices.begin(), devices.end(),
                                    [](const region::DeviceSpec &device) { return device.sm_percent < 100; });
   return limited && config.sm != node::SmBy::mps && !(config.sm == node::SmBy::automatic && site_runs_mps());
 }
 
-Error make_plan(const node::Config &config, const Request &request, const std::vector<unsigned> &gpus, unsigned shards,
-                Plan *plan) {
+Error make_plan(const node::SiteConfig &config, const Request &request, const std::vector<unsigned> &gpus,
+                unsigned shards, Plan *plan) {
   const bool asked = !request.mem.empty() || request.sm;
   if (gpus.empty()) {
     if (!asked) return {};
@@ -77,9 +78,9 @@ Error make_plan(const node::Config &config, const Request &request, const std::v
 }
 
 // Under the admission lock.
-Error create(const node::Config &config, const Job &job, const Words &words, const Plan &plan) {
+Error create(const node::SiteConfig &config, const Job &job, const RawOptions &options, const Plan &plan) {
   const std::string name = std::to_string(job.id);
-  if (Error error = node::admit(config.region_dir, config.overcommit_percent, name, plan.devices)) return error;
+  if (Error error = node::admit(config.directory(), config.overcommit_percent, name, plan.devices)) return error;
   region::RegionSpec spec;
   spec.job_id = job.id;
   spec.uid = job.uid;
@@ -87,7 +88,7 @@ Error create(const node::Config &config, const Job &job, const Words &words, con
   spec.ndev = static_cast<unsigned>(plan.devices.size());
   spec.devices = plan.devices.data();
   if (Error error = region::Region::create(config.region_dir.c_str(), name.c_str(), spec)) return error;
-  if (Error error = JobFiles(config, job.id).write_request(words)) {
+  if (Error error = JobFiles(config, job.id).write_request(options)) {
     log_error("%s", error.text);  // only the comparison with steps after a live change needs it
   }
   for (const region::DeviceSpec &device : plan.devices) {
@@ -99,10 +100,10 @@ Error create(const node::Config &config, const Job &job, const Words &words, con
 
 // A prolog can come twice for the same job, when slurmd lost its memory while steps run. Their region stays.
 // Without a plan of our own (a step will make it) it is theirs if it is the user's.
-bool is_in_use(const node::Config &config, const Job &job, const Plan &plan) {
+bool is_in_use(const node::SiteConfig &config, const Job &job, const Plan &plan) {
   region::Snapshot snapshot;
-  if (region::Snapshot::read(config.job_directory(job.id).c_str(), region::Trust::root, region::Detail::liveness,
-                             &snapshot))
+  if (region::Snapshot::read(config.directory().job(job.id).path().c_str(), region::Trust::root,
+                             region::Detail::liveness, &snapshot))
     return false;
   if (snapshot.job().uid != job.uid) return false;
   if (plan.wanted && snapshot.ndev() != plan.devices.size()) return false;
@@ -115,38 +116,38 @@ bool is_in_use(const node::Config &config, const Job &job, const Plan &plan) {
   return false;
 }
 
-Outcome decide_in_prolog(const node::Config &config, const Job &job, const Words &words,
-                         const std::vector<unsigned> &gpus) {
+Decision decide_in_prolog(const node::SiteConfig &config, const Job &job, const RawOptions &options,
+                          const std::vector<unsigned> &gpus) {
   Request request;
-  if (Error error = understand(words, &request)) return failure(error);
+  if (Error error = parse_request(options, &request)) return failure(error);
   if (Error error = check_against_site(request, config, job.uid)) return failure(error);
-  if (request.opt_out) return {Standing::opted_out, ""};
+  if (request.opt_out) return {JobState::opted_out, ""};
   // How many shards the job has is told to its steps only: the first of them decides.
   const bool left_to_step = config.shard_mem > 0 && request.mem.empty() && !gpus.empty();
   Plan plan;
   if (!left_to_step) {
     if (Error error = make_plan(config, request, gpus, 0, &plan)) return failure(error);
   }
-  node::AdmissionLock lock;
-  if (Error error = node::AdmissionLock::acquire(config.region_dir, &lock)) return failure(error);
+  node::DirectoryLock lock;
+  if (Error error = config.directory().lock_admission(&lock)) return failure(error);
   if ((plan.wanted || left_to_step) && is_in_use(config, job, plan)) {
     log_info("job %u: its region is in use and stays", job.id);
-    return {Standing::limited, ""};
+    return {JobState::limited, ""};
   }
   // Whatever has this name is of an earlier job.
-  if (Error error = region::Region::remove(config.region_dir.c_str(), std::to_string(job.id).c_str()))
-    return failure(error);
-  if (!plan.wanted) return {Standing::unlimited, ""};
-  if (Error error = create(config, job, words, plan)) return failure(error);
-  return {Standing::limited, ""};
+  if (Error error = config.directory().remove_job(job.id)) return failure(error);
+  if (!plan.wanted) return {JobState::unlimited, ""};
+  if (Error error = create(config, job, options, plan)) return failure(error);
+  return {JobState::limited, ""};
 }
 
-Error check_step_devices(const node::Config &config, const std::vector<unsigned> &gpus, const node::Promise &promise) {
+Error check_step_devices(const node::SiteConfig &config, const std::vector<unsigned> &gpus,
+                         const node::RegionLimits &limits) {
   std::vector<node::NodeDevice> devices;
   if (Error error = find_devices(config, gpus, &devices)) return error;
   for (const node::NodeDevice &device : devices) {
     const bool listed =
-        std::any_of(promise.devices.begin(), promise.devices.end(), [&device](const region::DeviceSpec &spec) {
+        std::any_of(limits.devices.begin(), limits.devices.end(), [&device](const region::DeviceSpec &spec) {
           return std::strcmp(spec.identity.uuid, device.identity.uuid) == 0;
         });
     if (listed) continue;
@@ -158,44 +159,45 @@ Error check_step_devices(const node::Config &config, const std::vector<unsigned>
   return {};
 }
 
-Outcome join(const node::Config &config, const Job &job, const StepDemand &demand, const node::Promise &promise) {
-  Words original_words;
-  const bool known = !JobFiles(config, job.id).read_request(&original_words);
-  if (!(known && demand.words == original_words) && !demand.heterogeneous && demand.words.any()) {
+Decision join_region(const node::SiteConfig &config, const Job &job, const StepInfo &step,
+                     const node::RegionLimits &limits) {
+  RawOptions original_options;
+  const bool known = !JobFiles(config, job.id).read_request(&original_options);
+  if (!(known && step.options == original_options) && !step.heterogeneous && step.options.any()) {
     Request request;
     Request original;
-    if (Error error = understand(demand.words, &request)) return failure(error);
-    const bool comparable = known && !understand(original_words, &original);
-    if (Error error = check_step(request, comparable ? std::optional(original) : std::nullopt, promise)) {
+    if (Error error = parse_request(step.options, &request)) return failure(error);
+    const bool comparable = known && !parse_request(original_options, &original);
+    if (Error error = check_step(request, comparable ? std::optional(original) : std::nullopt, limits)) {
       return failure(error);
     }
   }
-  if (Error error = check_step_devices(config, demand.gpus, promise)) return failure(error);
+  if (Error error = check_step_devices(config, step.gpus, limits)) return failure(error);
   if (Error error = check_library(config)) return failure(error);
-  return {Standing::limited, ""};
+  return {JobState::limited, ""};
 }
 
-// Sets `outcome` when there is something of this job already.
-bool find(const node::Config &config, const Job &job, const StepDemand &demand, Outcome *outcome) {
+// Sets `decision` when there is something of this job already.
+bool find_existing(const node::SiteConfig &config, const Job &job, const StepInfo &step, Decision *decision) {
   const JobFiles files(config, job.id);
-  node::Promise promise;
-  const Error error = read_promise(config.region_dir, std::to_string(job.id), region::Trust::root, &promise);
-  if (!error && promise.job.uid == job.uid) {
-    *outcome = join(config, job, demand, promise);
+  node::RegionLimits limits;
+  const Error error = read_region_limits(config.directory(), std::to_string(job.id), region::Trust::root, &limits);
+  if (!error && limits.job.uid == job.uid) {
+    *decision = join_region(config, job, step, limits);
     return true;
   }
   if (error && error.fault != Fault::not_found) {
-    *outcome = failure(error);
+    *decision = failure(error);
     return true;
   }
   if (!error) return false;  // of an earlier job with this id, whose epilog never ran
   if (files.read_opt_out()) {
-    *outcome = {Standing::opted_out, ""};
+    *decision = {JobState::opted_out, ""};
     return true;
   }
   std::string sentence;
   if (files.read_error(&sentence)) {
-    *outcome = {Standing::refused, sentence};
+    *decision = {JobState::refused, sentence};
     return true;
   }
   return false;
@@ -203,50 +205,48 @@ bool find(const node::Config &config, const Job &job, const StepDemand &demand, 
 
 }  // namespace
 
-Outcome prepare_in_prolog(const node::Config &config, const Job &job, const Words &words,
-                          const std::vector<unsigned> &gpus) {
+Decision prepare_in_prolog(const node::SiteConfig &config, const Job &job, const RawOptions &options,
+                           const std::vector<unsigned> &gpus) {
   if (Error error = make_region_dir(config)) return failure(error);
   const JobFiles files(config, job.id);
-  if (Error error = files.note_gpus(gpus)) log_error("%s", error.text);
-  Outcome outcome = decide_in_prolog(config, job, words, gpus);
+  if (Error error = files.write_gpus(gpus)) log_error("%s", error.text);
+  Decision decision = decide_in_prolog(config, job, options, gpus);
   Error error;
-  if (outcome.standing == Standing::opted_out) {
+  if (decision.state == JobState::opted_out) {
     error = files.write_opt_out();
-  } else if (outcome.standing == Standing::refused || (outcome.standing == Standing::broken && !config.fail_open)) {
-    error = files.write_error(outcome.sentence);
+  } else if (decision.state == JobState::refused || (decision.state == JobState::broken && !config.fail_open)) {
+    error = files.write_error(decision.reason);
   }
   if (error) log_error("%s", error.text);
-  return outcome;
+  return decision;
 }
 
-Outcome prepare_in_step(const node::Config &config, const Job &job, const StepDemand &told) {
-  StepDemand demand = told;
+Decision prepare_in_step(const node::SiteConfig &config, const Job &job, const StepInfo &told) {
+  StepInfo step = told;
   std::vector<unsigned> gpus = told.gpus;
   if (JobFiles(config, job.id).read_gpus(&gpus)) {
     // Slurm gives a step no others. A number that the step's environment brought along from elsewhere is none of them.
-    std::erase_if(demand.gpus,
-                  [&gpus](unsigned gpu) { return std::find(gpus.begin(), gpus.end(), gpu) == gpus.end(); });
+    std::erase_if(step.gpus, [&gpus](unsigned gpu) { return std::find(gpus.begin(), gpus.end(), gpu) == gpus.end(); });
   }
-  Outcome outcome;
-  if (find(config, job, demand, &outcome)) return outcome;
+  Decision decision;
+  if (find_existing(config, job, step, &decision)) return decision;
 
   Request request;
-  if (Error error = understand(demand.words, &request)) return failure(error);
+  if (Error error = parse_request(step.options, &request)) return failure(error);
   if (Error error = check_against_site(request, config, job.uid)) return failure(error);
   // Not remembered: where no prolog ran, every step has to ask for it.
-  if (request.opt_out) return {Standing::opted_out, ""};
+  if (request.opt_out) return {JobState::opted_out, ""};
   Plan plan;
-  if (Error error = make_plan(config, request, gpus, demand.shards, &plan)) return failure(error);
+  if (Error error = make_plan(config, request, gpus, step.shards, &plan)) return failure(error);
   if (!plan.wanted) return {};
 
   if (Error error = make_region_dir(config)) return failure(error);
-  node::AdmissionLock lock;
-  if (Error error = node::AdmissionLock::acquire(config.region_dir, &lock)) return failure(error);
-  if (find(config, job, demand, &outcome)) return outcome;  // another step was first
-  if (Error error = region::Region::remove(config.region_dir.c_str(), std::to_string(job.id).c_str()))
-    return failure(error);
-  if (Error error = create(config, job, demand.words, plan)) return failure(error);
-  return {Standing::limited, ""};
+  node::DirectoryLock lock;
+  if (Error error = config.directory().lock_admission(&lock)) return failure(error);
+  if (find_existing(config, job, step, &decision)) return decision;  // another step was first
+  if (Error error = config.directory().remove_job(job.id)) return failure(error);
+  if (Error error = create(config, job, step.options, plan)) return failure(error);
+  return {JobState::limited, ""};
 }
 
 }  // namespace vgpu::spank

@@ -1,10 +1,4 @@
-// A job's place on this node, from its prolog over its steps to its epilog.
-//
-//   <region_dir>/<job id>/          limits, usage, lock   the region (libvgpu/region)
-//                                   request               the options it was made from
-//                      or           error                 why it could not be made: every step of the job fails with it
-//                      or           opted-out             the job asked to have none, and may
-//   <region_dir>/.gpus-<job id>     which GPUs Slurm gave the job, noted by the prolog
+// A job's place in the directory of regions, from its prolog over its steps to its epilog.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "node/config.h"
+#include "node/site_config.h"
 #include "options.h"
 
 namespace vgpu::spank {
@@ -22,7 +16,7 @@ struct Job {
   uid_t uid = 0;
 };
 
-enum class Standing : std::uint8_t {
+enum class JobState : std::uint8_t {
   unlimited,  // nobody asked for a limit
   limited,    // there is a region
   opted_out,
@@ -30,30 +24,25 @@ enum class Standing : std::uint8_t {
   broken,   // the site's to repair; failing open, tasks run without limits
 };
 
-struct Outcome {
-  Standing standing = Standing::unlimited;
-  std::string sentence;  // of refused and broken
+// What was decided for a job on this node.
+struct Decision {
+  JobState state = JobState::unlimited;
+  std::string reason;  // of refused and broken, in a sentence
 };
 
 // Before the first step. What it decides holds for the whole job.
-Outcome prepare_in_prolog(const node::Config &config, const Job &job, const Words &words,
-                          const std::vector<unsigned> &gpus);
+Decision prepare_in_prolog(const node::SiteConfig &config, const Job &job, const RawOptions &options,
+                           const std::vector<unsigned> &gpus);
 
-struct StepDemand {
-  Words words;
+// What Slurm says of a step.
+struct StepInfo {
+  RawOptions options;
   std::vector<unsigned> gpus;  // that the step may use; the whole job's, where no prolog has noted them
   unsigned shards = 0;
   bool heterogeneous = false;  // Slurm hands the options of the last component to all of them
 };
 
 // When a step starts: finds what the prolog made, or makes what no prolog made.
-Outcome prepare_in_step(const node::Config &config, const Job &job, const StepDemand &demand);
-
-// After the job. Whoever still runs keeps its mapping and harms nobody.
-Error forget_job(const node::Config &config, std::uint32_t job_id);
-
-// The directory for everything, on a small file system of its own; and nothing left in it by creators that were killed.
-Error make_region_dir(const node::Config &config);
-Error clean_region_dir(const node::Config &config);
+Decision prepare_in_step(const node::SiteConfig &config, const Job &job, const StepInfo &step);
 
 }  // namespace vgpu::spank

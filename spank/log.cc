@@ -13,7 +13,7 @@ node::LogLevel log_level = node::LogLevel::info;
 
 using Sink = void (*)(const char *format, ...);
 
-void say(Sink sink, const char *format, std::va_list arguments) {
+void write(Sink sink, const char *format, std::va_list arguments) {
   char line[1024];
   std::vsnprintf(line, sizeof line, format, arguments);
   sink("vgpu: %s", line);
@@ -26,7 +26,7 @@ void set_log_level(node::LogLevel level) { log_level = level; }
 void log_error(const char *format, ...) {
   std::va_list arguments;
   va_start(arguments, format);
-  say(slurm_error, format, arguments);
+  write(slurm_error, format, arguments);
   va_end(arguments);
 }
 
@@ -34,7 +34,7 @@ void log_info(const char *format, ...) {
   if (log_level < node::LogLevel::info) return;
   std::va_list arguments;
   va_start(arguments, format);
-  say(slurm_info, format, arguments);
+  write(slurm_info, format, arguments);
   va_end(arguments);
 }
 
@@ -42,14 +42,14 @@ void log_debug(const char *format, ...) {
   if (log_level < node::LogLevel::debug) return;
   std::va_list arguments;
   va_start(arguments, format);
-  say(slurm_info, format, arguments);
+  write(slurm_info, format, arguments);
   va_end(arguments);
 }
 
-void tell_user(const char *format, ...) {
+void log_to_user(const char *format, ...) {
   std::va_list arguments;
   va_start(arguments, format);
-  say(slurm_spank_log, format, arguments);
+  write(slurm_spank_log, format, arguments);
   va_end(arguments);
 }
 

@@ -1,7 +1,7 @@
 // What the plugin says, and to whom: slurmd's log, or (from a step) also the user's terminal.
 #pragma once
 
-#include "node/config.h"
+#include "node/site_config.h"
 
 namespace vgpu::spank {
 
@@ -11,7 +11,7 @@ void set_log_level(node::LogLevel level);
 __attribute__((format(printf, 1, 2))) void log_error(const char *format, ...);
 __attribute__((format(printf, 1, 2))) void log_info(const char *format, ...);
 __attribute__((format(printf, 1, 2))) void log_debug(const char *format, ...);
-// From a step: to the user, as it is.
-__attribute__((format(printf, 1, 2))) void tell_user(const char *format, ...);
+// From a step: to the terminal of the user, whatever the level.
+__attribute__((format(printf, 1, 2))) void log_to_user(const char *format, ...);
 
 }  // namespace vgpu::spank

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "node/counted_processes.h"
+#include "node/proc_files.h"
 
 namespace vgpu::spank {
 
@@ -16,7 +16,7 @@ constexpr char kDaemon[] = "nvidia-cuda-mps-control";
 bool is_daemon_of_root(const std::filesystem::path &process) {
   std::error_code failure;
   if (std::filesystem::read_symlink(process / "exe", failure).filename() != kDaemon) return false;
-  const std::string status = node::read_proc(std::stoi(process.filename()), "status");
+  const std::string status = node::read_proc_file(std::stoi(process.filename()), "status");
   return status.find("\nUid:\t0\t0\t") != status.npos;
 }
 

@@ -15,7 +15,7 @@ struct Option {
   const char *name;
   const char *argument;
   const char *usage;
-  std::optional<std::string> Words::*word;
+  std::optional<std::string> RawOptions::*field;
   const char *variable;  // the environment form
   const char *sent_as;   // Slurm's own name of the value on its way to the job
 };
@@ -25,10 +25,10 @@ constexpr Option kOptions[] = {
      "device memory that all tasks of the job together may use on each GPU of a node: 8G, 512M, 1.5G, 50% of the GPU, "
      "or a list with one value per GPU (4G,8G); `none' opts out where the site allows it. Environment: VGPU_MEM. "
      "(Host memory is --mem-per-gpu.)",
-     &Words::mem, "VGPU_MEM", "_SLURM_SPANK_OPTION_vgpu_gpu_mem"},
+     &RawOptions::mem, "VGPU_MEM", "_SLURM_SPANK_OPTION_vgpu_gpu_mem"},
     {"gpu-sm", "PERCENT",
      "share of the SM time of each GPU that all tasks of the job together may use: 1 to 100. Environment: VGPU_SM.",
-     &Words::sm, "VGPU_SM", "_SLURM_SPANK_OPTION_vgpu_gpu_sm"},
+     &RawOptions::sm, "VGPU_SM", "_SLURM_SPANK_OPTION_vgpu_gpu_sm"},
 };
 
 // How the steps of a job find what was given to the job.
@@ -43,23 +43,23 @@ spank_option as_spank_option(const Option &option, OnValue on_value) {
 
 }  // namespace
 
-Error understand(const Words &words, Request *request) {
-  Request understood;
-  if (words.mem && *words.mem == kOptOutWord) {
-    understood.opt_out = true;
-  } else if (words.mem) {
-    if (Error error = parse_memory_list(kMemoryOption, *words.mem, &understood.mem)) return error;
+Error parse_request(const RawOptions &options, Request *request) {
+  Request parsed;
+  if (options.mem && *options.mem == kOptOutWord) {
+    parsed.opt_out = true;
+  } else if (options.mem) {
+    if (Error error = parse_memory_list(kMemoryOption, *options.mem, &parsed.mem)) return error;
   }
-  if (words.sm) {
+  if (options.sm) {
     std::uint32_t percent = 0;
-    if (Error error = node::parse_sm(kSmOption, *words.sm, &percent)) return error;
-    understood.sm = percent;
+    if (Error error = node::parse_sm(kSmOption, *options.sm, &percent)) return error;
+    parsed.sm = percent;
   }
-  *request = std::move(understood);
+  *request = std::move(parsed);
   return {};
 }
 
-Error check_against_site(const Request &request, const node::Config &config, uid_t uid) {
+Error check_against_site(const Request &request, const node::SiteConfig &config, uid_t uid) {
   if (request.opt_out) {
     if (request.sm) {
       return make_error(Fault::invalid, "--gpu-mem=none: it cannot be combined with --gpu-sm; drop one of them");
@@ -91,39 +91,39 @@ bool register_options(spank_t handle, OnValue on_value) {
   return true;
 }
 
-void note_value(int option, const char *value, Words *words) {
+void set_option(int option, const char *value, RawOptions *options) {
   if (option < 0 || option >= static_cast<int>(std::size(kOptions))) return;
-  words->*kOptions[option].word = value == nullptr ? "" : value;
+  options->*kOptions[option].field = value == nullptr ? "" : value;
 }
 
-Words given_options(spank_t handle) {
-  Words words;
+RawOptions given_options(spank_t handle) {
+  RawOptions options;
   for (const Option &option : kOptions) {
     spank_option spank = as_spank_option(option, nullptr);
     char *value = nullptr;
     if (spank_option_getopt(handle, &spank, &value) != ESPANK_SUCCESS) continue;
-    words.*option.word = value == nullptr ? "" : value;
+    options.*option.field = value == nullptr ? "" : value;
   }
-  return words;
+  return options;
 }
 
-void forget_enclosing_job() {
+void unset_enclosing_job() {
   for (const Option &option : kOptions) unsetenv(inherited_as(option).c_str());
   for (const char *variable : {"SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_SHARDS_ON_NODE"}) unsetenv(variable);
 }
 
-Words options_to_send(spank_t handle) {
-  Words words;
+RawOptions options_to_send(spank_t handle) {
+  RawOptions options;
   for (const Option &option : kOptions) {
     if (const char *value = std::getenv(option.sent_as); value != nullptr) {
-      words.*option.word = value;
+      options.*option.field = value;
     } else if (value = std::getenv(option.variable); value != nullptr) {
-      words.*option.word = value;
+      options.*option.field = value;
       setenv(option.sent_as, value, 1);
       spank_job_control_setenv(handle, option.sent_as, value, 1);
     }
   }
-  return words;
+  return options;
 }
 
 }  // namespace vgpu::spank

@@ -6,45 +6,45 @@
 #include <string>
 
 #include "base/error.h"
-#include "node/config.h"
+#include "node/site_config.h"
 #include "node/values.h"
 #include "slurm.h"
 
 namespace vgpu::spank {
 
-// What a user asked for, in his own words. Absent: not asked for.
-struct Words {
+// What a user asked for, as it was typed. Absent: not asked for.
+struct RawOptions {
   std::optional<std::string> mem;
   std::optional<std::string> sm;
 
   bool any() const { return mem || sm; }
-  bool operator==(const Words &) const = default;
+  bool operator==(const RawOptions &) const = default;
 };
 
-// The same, understood.
+// The same, parsed.
 struct Request {
   bool opt_out = false;    // --gpu-mem=none
   node::MemoryLimits mem;  // empty: not asked for
   std::optional<std::uint32_t> sm;
 };
 
-// Also where Slurm has parsed them before: a forged environment skips that.
-Error understand(const Words &words, Request *request);
+// Everywhere, also where the client has done so before: a forged environment skips that.
+Error parse_request(const RawOptions &options, Request *request);
 // What can be refused without knowing a GPU.
-Error check_against_site(const Request &request, const node::Config &config, uid_t uid);
+Error check_against_site(const Request &request, const node::SiteConfig &config, uid_t uid);
 
 // From slurm_spank_init() only. `on_value` gets each option that Slurm finds, in the client and in the step daemon.
 using OnValue = int (*)(int option, const char *value, int remote);
 bool register_options(spank_t handle, OnValue on_value);
-// For OnValue: notes the value of option number `option`.
-void note_value(int option, const char *value, Words *words);
+// For OnValue: sets option number `option`.
+void set_option(int option, const char *value, RawOptions *options);
 
 // In the contexts that allow spank_option_getopt().
-Words given_options(spank_t handle);
+RawOptions given_options(spank_t handle);
 // In sbatch and salloc: what an enclosing job left in the environment is not the new job's.
-void forget_enclosing_job();
+void unset_enclosing_job();
 // In srun, sbatch and salloc, after the options were parsed: what will be sent, be it from the command line, from an
 // enclosing job or forged. VGPU_MEM and VGPU_SM count when nothing else was given, and are sent from then on.
-Words options_to_send(spank_t handle);
+RawOptions options_to_send(spank_t handle);
 
 }  // namespace vgpu::spank

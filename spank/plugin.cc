@@ -21,7 +21,7 @@ namespace {
 
 using vgpu::spank::Arguments;
 namespace client = vgpu::spank::client;
-namespace job_script = vgpu::spank::job_script;
+namespace prolog_epilog = vgpu::spank::prolog_epilog;
 namespace slurmd = vgpu::spank::slurmd;
 namespace stepd = vgpu::spank::stepd;
 
@@ -49,10 +49,10 @@ int report(const char *what) {
 }
 
 // Where nobody would see it; the tasks will.
-int keep(const char *what) {
+int defer(const char *what) {
   return guarded(
       [what] {
-        stepd::keep_failure((std::string("internal error: ") + what + "; please report it").c_str());
+        stepd::defer_failure((std::string("internal error: ") + what + "; please report it").c_str());
         return 0;
       },
       report);
@@ -73,8 +73,8 @@ bool is_client() {
 
 extern "C" {
 
-int slurm_spank_init(spank_t handle, int count, char **words) {
-  const Arguments arguments = {count, words};
+int slurm_spank_init(spank_t handle, int count, char **values) {
+  const Arguments arguments = {count, values};
   switch (spank_context()) {
     case S_CTX_LOCAL:
     case S_CTX_ALLOCATOR:
@@ -82,31 +82,31 @@ int slurm_spank_init(spank_t handle, int count, char **words) {
     case S_CTX_SLURMD:
       return guarded([&] { return slurmd::init(arguments); }, fail);
     case S_CTX_REMOTE:
-      return guarded([&] { return without_result([&] { stepd::init(handle, arguments); }); }, keep);
+      return guarded([&] { return without_result([&] { stepd::init(handle, arguments); }); }, defer);
     default:
       return 0;
   }
 }
 
-int slurm_spank_init_post_opt(spank_t handle, int /*count*/, char ** /*words*/) {
+int slurm_spank_init_post_opt(spank_t handle, int /*count*/, char ** /*values*/) {
   if (is_client()) return guarded([&] { return client::init_post_opt(handle); }, fail);
   if (spank_context() != S_CTX_REMOTE) return 0;
-  return guarded([&] { return without_result([&] { stepd::init_post_opt(handle); }); }, keep);
+  return guarded([&] { return without_result([&] { stepd::init_post_opt(handle); }); }, defer);
 }
 
-int slurm_spank_job_prolog(spank_t handle, int count, char **words) {
-  return guarded([&] { return without_result([&] { job_script::prolog(handle, {count, words}); }); }, report);
+int slurm_spank_job_prolog(spank_t handle, int count, char **values) {
+  return guarded([&] { return without_result([&] { prolog_epilog::prolog(handle, {count, values}); }); }, report);
 }
 
-int slurm_spank_job_epilog(spank_t handle, int count, char **words) {
-  return guarded([&] { return without_result([&] { job_script::epilog(handle, {count, words}); }); }, report);
+int slurm_spank_job_epilog(spank_t handle, int count, char **values) {
+  return guarded([&] { return without_result([&] { prolog_epilog::epilog(handle, {count, values}); }); }, report);
 }
 
-int slurm_spank_task_init_privileged(spank_t handle, int /*count*/, char ** /*words*/) {
+int slurm_spank_task_init_privileged(spank_t handle, int /*count*/, char ** /*values*/) {
   return guarded([&] { return stepd::task_init_privileged(handle); }, fail);
 }
 
-int slurm_spank_task_exit(spank_t handle, int /*count*/, char ** /*words*/) {
+int slurm_spank_task_exit(spank_t handle, int /*count*/, char ** /*values*/) {
   return guarded([&] { return without_result([&] { stepd::task_exit(handle); }); }, report);
 }
 

@@ -3,16 +3,17 @@
 #include <ctime>
 
 #include "contexts.h"
-#include "devices.h"
 #include "job_region.h"
 #include "log.h"
-#include "node/config.h"
 #include "node/history.h"
+#include "node/lists.h"
+#include "node/node_name.h"
 #include "node/record.h"
-#include "node/text.h"
+#include "node/site_config.h"
 #include "region/region.h"
+#include "region_dir.h"
 
-namespace vgpu::spank::job_script {
+namespace vgpu::spank::prolog_epilog {
 
 namespace {
 
@@ -22,17 +23,18 @@ bool get_job(spank_t handle, Job *job) {
 }
 
 // What the job has used, for `vgpuctl report`. A region that is damaged has nothing to tell.
-void keep_record(const node::Config &config, const Job &job) {
+void write_record(const node::SiteConfig &config, const Job &job) {
   if (config.record.empty()) return;
   region::Snapshot region;
-  if (region::Snapshot::read(config.job_directory(job.id).c_str(), region::Trust::root, region::Detail::memory,
+  if (region::Snapshot::read(config.directory().job(job.id).path().c_str(), region::Trust::root, region::Detail::memory,
                              &region))
     return;
   node::History history(region.ndev());
-  if (const Error error = read_history(config.job_directory(job.id), region.ndev(), &history)) {
+  if (const Error error = read_history(config.directory().job(job.id).path(), region.ndev(), &history)) {
     log_error("%s (job %u)", error.text, job.id);  // the rest is worth its line all the same
   }
-  const std::string line = record_line(region, history, node_name(), static_cast<std::uint64_t>(std::time(nullptr)));
+  const std::string line =
+      record_line(region, history, node::node_name(), static_cast<std::uint64_t>(std::time(nullptr)));
   const Error error = node::append_record(config.record, line);
   if (error && error.fault != Fault::not_found) log_error("%s (job %u)", error.text, job.id);
 }
@@ -40,8 +42,8 @@ void keep_record(const node::Config &config, const Job &job) {
 }  // namespace
 
 void prolog(spank_t handle, Arguments arguments) {
-  node::Config config;
-  if (Error error = node::Config::parse(arguments.count, arguments.words, &config)) {
+  node::SiteConfig config;
+  if (Error error = node::SiteConfig::parse(arguments.count, arguments.values, &config)) {
     log_error("%s", error.text);  // the steps meet the same error, and fail with it
     return;
   }
@@ -56,18 +58,18 @@ void prolog(spank_t handle, Arguments arguments) {
   if (given != nullptr && !node::parse_index_list(given, region::kMaxDevices, &gpus)) {
     log_error("job %u: SLURM_JOB_GPUS=%s is not a list of GPUs", job.id, given);
   }
-  const Outcome outcome = prepare_in_prolog(config, job, given_options(handle), gpus);
-  if (!outcome.sentence.empty()) log_error("%s (job %u)", outcome.sentence.c_str(), job.id);
+  const Decision decision = prepare_in_prolog(config, job, given_options(handle), gpus);
+  if (!decision.reason.empty()) log_error("%s (job %u)", decision.reason.c_str(), job.id);
 }
 
 void epilog(spank_t handle, Arguments arguments) {
-  node::Config config;
-  if (Error error = node::Config::parse(arguments.count, arguments.words, &config)) log_error("%s", error.text);
+  node::SiteConfig config;
+  if (Error error = node::SiteConfig::parse(arguments.count, arguments.values, &config)) log_error("%s", error.text);
   set_log_level(config.log);
   Job job;
   if (!get_job(handle, &job)) return;
-  keep_record(config, job);
-  if (Error error = forget_job(config, job.id)) log_error("%s (job %u)", error.text, job.id);
+  write_record(config, job);
+  if (Error error = remove_job(config, job.id)) log_error("%s (job %u)", error.text, job.id);
 }
 
-}  // namespace vgpu::spank::job_script
+}  // namespace vgpu::spank::prolog_epilog

@@ -1,4 +1,5 @@
-// The directory that holds all regions of a node: made once, cleaned at every start of slurmd and after every job.
+#include "region_dir.h"
+
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -7,11 +8,8 @@
 #include <cstring>
 
 #include "job_files.h"
-#include "job_region.h"
 #include "log.h"
-#include "node/admission.h"
 #include "node/directory.h"
-#include "region/region.h"
 
 namespace vgpu::spank {
 
@@ -33,7 +31,7 @@ bool is_empty(const std::string &path) {
 }
 
 // Users own files in there and can let them grow: they must fill nothing but this. Never over regions that are there.
-void mount_own_filesystem(const node::Config &config) {
+void mount_own_filesystem(const node::SiteConfig &config) {
   if (config.region_size == 0 || is_mount_point(config.region_dir) || !is_empty(config.region_dir)) return;
   const std::string options = "mode=0755,nr_inodes=65536,size=" + std::to_string(config.region_size);
   if (mount("vgpu", config.region_dir.c_str(), "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options.c_str()) != 0) {
@@ -44,7 +42,7 @@ void mount_own_filesystem(const node::Config &config) {
 
 }  // namespace
 
-Error make_region_dir(const node::Config &config) {
+Error make_region_dir(const node::SiteConfig &config) {
   const char *path = config.region_dir.c_str();
   if (mkdir(path, 0755) != 0) {
     if (errno == EEXIST) return {};
@@ -57,10 +55,10 @@ Error make_region_dir(const node::Config &config) {
 }
 
 // Creators work under the admission lock: what they had not put in place when we hold it, they never will.
-Error clean_region_dir(const node::Config &config) {
+Error clean_region_dir(const node::SiteConfig &config) {
   mount_own_filesystem(config);
-  node::AdmissionLock lock;
-  if (Error error = node::AdmissionLock::acquire(config.region_dir, &lock)) return error;
+  node::DirectoryLock lock;
+  if (Error error = config.directory().lock_admission(&lock)) return error;
   const node::ScopedDirectory directory(opendir(config.region_dir.c_str()));
   if (!directory) return system_error("cannot read %s", config.region_dir.c_str());
   while (const dirent *entry = readdir(directory.get())) {
@@ -69,10 +67,10 @@ Error clean_region_dir(const node::Config &config) {
   return {};
 }
 
-Error forget_job(const node::Config &config, std::uint32_t job_id) {
+Error remove_job(const node::SiteConfig &config, std::uint32_t job_id) {
   if (access(config.region_dir.c_str(), F_OK) != 0) return {};
-  const Error error = JobFiles(config, job_id).forget_gpus();
-  if (Error trouble = region::Region::remove(config.region_dir.c_str(), std::to_string(job_id).c_str())) return trouble;
+  const Error error = JobFiles(config, job_id).remove_gpus();
+  if (Error trouble = config.directory().remove_job(job_id)) return trouble;
   return error;
 }
 

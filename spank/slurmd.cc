@@ -1,15 +1,15 @@
 // slurmd: the region directory is made, and the GPUs are looked up once.
 #include "contexts.h"
 #include "devices.h"
-#include "job_region.h"
 #include "log.h"
-#include "node/config.h"
+#include "node/site_config.h"
+#include "region_dir.h"
 
 namespace vgpu::spank::slurmd {
 
 int init(Arguments arguments) {
-  node::Config config;
-  if (Error error = node::Config::parse(arguments.count, arguments.words, &config)) {
+  node::SiteConfig config;
+  if (Error error = node::SiteConfig::parse(arguments.count, arguments.values, &config)) {
     log_error("%s", error.text);
     return -1;
   }

@@ -7,14 +7,14 @@
 
 #include "audit.h"
 #include "contexts.h"
-#include "devices.h"
 #include "isolation.h"
 #include "job_region.h"
 #include "log.h"
-#include "node/config.h"
+#include "node/lists.h"
+#include "node/node_name.h"
 #include "node/preload.h"
+#include "node/site_config.h"
 #include "node/summary.h"
-#include "node/text.h"
 #include "options.h"
 #include "region/region.h"
 
@@ -26,10 +26,10 @@ constexpr char kMpsShare[] = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
 
 // Filled while the step starts; the tasks inherit it by fork.
 struct Step {
-  node::Config config;
-  Words words;
+  node::SiteConfig config;
+  RawOptions options;
   Job job;
-  Outcome outcome;
+  Decision decision;
   std::uint32_t tasks = 0;
   std::uint32_t ended = 0;
   std::int64_t audited = 0;  // second of the last audit
@@ -42,7 +42,7 @@ Step &step() {
 }
 
 int on_value(int option, const char *value, int /*remote*/) {
-  note_value(option, value, &step().words);
+  set_option(option, value, &step().options);
   return 0;
 }
 
@@ -64,32 +64,32 @@ std::uint32_t step_id(spank_t handle) {
   return spank_get_item(handle, S_JOB_STEPID, &id) == ESPANK_SUCCESS ? id : 0;
 }
 
-StepDemand demand_of(spank_t handle) {
-  StepDemand demand;
-  demand.words = step().words;
-  demand.heterogeneous = !job_variable(handle, "SLURM_HET_SIZE").empty();
+StepInfo describe_step(spank_t handle) {
+  StepInfo info;
+  info.options = step().options;
+  info.heterogeneous = !job_variable(handle, "SLURM_HET_SIZE").empty();
   // The batch step is told the job's; what else it finds may be of the job that it was submitted from.
   const bool batch = step_id(handle) == SLURM_BATCH_SCRIPT;
   node::parse_index_list(job_variable(handle, batch ? "SLURM_JOB_GPUS" : "SLURM_STEP_GPUS"), region::kMaxDevices,
-                         &demand.gpus);
+                         &info.gpus);
   std::vector<unsigned> shards;
   if (node::parse_index_list(job_variable(handle, "SLURM_SHARDS_ON_NODE"), 1, &shards) && !shards.empty()) {
-    demand.shards = shards[0];
+    info.shards = shards[0];
   }
-  return demand;
+  return info;
 }
 
 void prepare(spank_t handle) {
   Step &self = step();
-  if (self.outcome.standing == Standing::broken) return;  // the configuration
+  if (self.decision.state == JobState::broken) return;  // the configuration
   if (spank_get_item(handle, S_JOB_ID, &self.job.id) != ESPANK_SUCCESS ||
       spank_get_item(handle, S_JOB_UID, &self.job.uid) != ESPANK_SUCCESS) {
-    return keep_failure("Slurm does not say which job this is; look at slurmd's log");
+    return defer_failure("Slurm does not say which job this is; look at slurmd's log");
   }
   spank_get_item(handle, S_JOB_LOCAL_TASK_COUNT, &self.tasks);
-  self.outcome = prepare_in_step(self.config, self.job, demand_of(handle));
-  if (self.outcome.standing == Standing::limited && self.config.preload == node::PreloadBy::ldso) {
-    if (Error error = prepare_isolation(self.config)) keep_failure(error.text);
+  self.decision = prepare_in_step(self.config, self.job, describe_step(handle));
+  if (self.decision.state == JobState::limited && self.config.preload == node::PreloadBy::ldso) {
+    if (Error error = prepare_isolation(self.config)) defer_failure(error.text);
   }
 }
 
@@ -120,11 +120,11 @@ int remove_library(spank_t handle) {
 
 // What the region says, and not what the step asked for: the job's limit is the one that holds. Where the library does not
 // hold it, because the region was made without launch hooks, MPS does.
-int tell_mps(spank_t handle) {
+int set_mps_share(spank_t handle) {
   const Step &self = step();
   if (self.config.sm == node::SmBy::option || self.config.sm == node::SmBy::live) return 0;
   region::Snapshot region;
-  if (Error error = region::Snapshot::read(self.config.job_directory(self.job.id).c_str(), region::Trust::root,
+  if (Error error = region::Snapshot::read(self.config.directory().job(self.job.id).path().c_str(), region::Trust::root,
                                            region::Detail::memory, &region)) {
     return refuse(handle, error.text);
   }
@@ -139,12 +139,12 @@ int tell_mps(spank_t handle) {
 int add_library(spank_t handle) {
   const Step &self = step();
   const std::string preload = node::with_library(job_variable(handle, "LD_PRELOAD"), self.config.library);
-  const std::string region = self.config.job_directory(self.job.id);
+  const std::string region = self.config.directory().job(self.job.id).path();
   if (spank_setenv(handle, "LD_PRELOAD", preload.c_str(), 1) != ESPANK_SUCCESS ||
       spank_setenv(handle, "VGPU_REGION", region.c_str(), 1) != ESPANK_SUCCESS) {
     return refuse(handle, "the environment of the task cannot be set");
   }
-  if (tell_mps(handle) != 0) return -1;
+  if (set_mps_share(handle) != 0) return -1;
   if (self.config.preload == node::PreloadBy::ldso) {
     if (Error error = isolate_task(self.config, self.job.id)) return refuse(handle, error.text);
   }
@@ -154,26 +154,26 @@ int add_library(spank_t handle) {
 void summarize() {
   const Step &self = step();
   region::Snapshot region;
-  if (Error error = region::Snapshot::read(self.config.job_directory(self.job.id).c_str(), region::Trust::root,
+  if (Error error = region::Snapshot::read(self.config.directory().job(self.job.id).path().c_str(), region::Trust::root,
                                            region::Detail::memory, &region)) {
     log_info("%s", error.text);
     return;
   }
-  const std::string whose = "job " + std::to_string(self.job.id) + " on " + node_name();
+  const std::string whose = "job " + std::to_string(self.job.id) + " on " + node::node_name();
   for (const std::string &line : node::summary_lines(region, whose, self.config.summary == node::Summary::always)) {
-    tell_user("%s", line.c_str());
+    log_to_user("%s", line.c_str());
   }
 }
 
 }  // namespace
 
-void keep_failure(const char *sentence) { step().outcome = {Standing::broken, sentence}; }
+void defer_failure(const char *sentence) { step().decision = {JobState::broken, sentence}; }
 
 void init(spank_t handle, Arguments arguments) {
   Step &self = step();
-  if (Error error = node::Config::parse(arguments.count, arguments.words, &self.config)) keep_failure(error.text);
+  if (Error error = node::SiteConfig::parse(arguments.count, arguments.values, &self.config)) defer_failure(error.text);
   set_log_level(self.config.log);
-  if (!register_options(handle, on_value)) keep_failure("Slurm does not take the options of this plugin");
+  if (!register_options(handle, on_value)) defer_failure("Slurm does not take the options of this plugin");
 }
 
 void init_post_opt(spank_t handle) {
@@ -183,16 +183,16 @@ void init_post_opt(spank_t handle) {
 
 int task_init_privileged(spank_t handle) {
   const Step &self = step();
-  switch (self.outcome.standing) {
-    case Standing::limited:
+  switch (self.decision.state) {
+    case JobState::limited:
       return add_library(handle);
-    case Standing::refused:
-      return refuse(handle, self.outcome.sentence.c_str());
-    case Standing::broken:
-      if (!self.config.fail_open) return refuse(handle, self.outcome.sentence.c_str());
+    case JobState::refused:
+      return refuse(handle, self.decision.reason.c_str());
+    case JobState::broken:
+      if (!self.config.fail_open) return refuse(handle, self.decision.reason.c_str());
       if (is_first_task(handle)) {
-        tell_user("%s", self.outcome.sentence.c_str());
-        tell_user("this site fails open: the step runs WITHOUT its GPU limits");
+        log_to_user("%s", self.decision.reason.c_str());
+        log_to_user("this site fails open: the step runs WITHOUT its GPU limits");
       }
       return remove_library(handle);
     default:
@@ -202,7 +202,7 @@ int task_init_privileged(spank_t handle) {
 
 void task_exit(spank_t /*handle*/) {
   Step &self = step();
-  if (self.outcome.standing != Standing::limited) return;
+  if (self.decision.state != JobState::limited) return;
   const bool last = ++self.ended == self.tasks;
   // Asking NVML costs a process: hundreds of tasks that end together are one occasion.
   const std::int64_t now = std::time(nullptr);

@@ -5,7 +5,9 @@
 //   <directory>/.admission       locked by whoever makes a region or raises a limit
 //   <directory>/.node-lock       locked by whoever asks NVML anew
 //   <directory>/.gpus-<job>      which GPUs Slurm gave a job, noted by its prolog
-//   <directory>/.new-*, .old-*   something on its way in or out; left there only by a process that was killed
+//   <directory>/ld.so.preload    with preload=ldso: lies over /etc/ld.so.preload in the tasks
+//   <directory>/.new-*, .old-*, .tmp-*
+//                                something on its way in or out; left there only by a process that was killed
 //   <directory>/<job>/           limits, usage, lock     the region
 //                                request, history        beside it: the options it was made from, its past
 //                      or        error                   why the job has none: all its steps fail with it
@@ -21,6 +23,7 @@ inline constexpr char kNodeName[] = "node";
 inline constexpr char kSelfRegion[] = "/run/vgpu/self";
 inline constexpr char kAdmissionLockName[] = ".admission";
 inline constexpr char kNodeLockName[] = ".node-lock";
+inline constexpr char kPreloadName[] = "ld.so.preload";
 
 inline constexpr char kLimitsName[] = "limits";
 inline constexpr char kUsageName[] = "usage";

@@ -28,7 +28,7 @@ spank_option_getopt spank_option_register spank_setenv spank_unsetenv" \
 equal "brings its C++ library along" "ld-linux libc libm" \
   "$(readelf -d "$plugin" | sed -n 's/.*NEEDED.*\[\(ld-linux\|libc\|libm\|[^]]*\)[-.].*\]/\1/p' | sed 's/-.*//;s/^ld$/ld-linux/' | LC_ALL=C sort -u | xargs)"
 
-keys=$(sed -n 's/^    {"\([a-z_]*\)",.*/\1/p' "$source/node/config.cc" | LC_ALL=C sort)
+keys=$(sed -n 's/^    {"\([a-z_]*\)",.*/\1/p' "$source/node/site_config.cc" | LC_ALL=C sort)
 documented=$(grep -oE '^\.B[IR] [a-z_]+=|\\fB[a-z_]+=' "$source/spank/spank_vgpu.8" | sed 's/^\.B[IR] //;s/^\\fB//;s/=//' | LC_ALL=C sort -u)
 equal "the man page knows every key" "$keys" "$documented"
 

@@ -5,9 +5,9 @@
 #include <fstream>
 
 #include "node/admission.h"
-#include "node/config.h"
+#include "node/lists.h"
 #include "node/preload.h"
-#include "node/text.h"
+#include "node/site_config.h"
 #include "region/support.h"
 #include "spank/gres.h"
 #include "spank/job_limits.h"
@@ -48,7 +48,7 @@ class GresConf : public ::testing::Test {
   }
 
   test::TemporaryDirectory directory_;
-  Config config_;
+  SiteConfig config_;
 };
 
 TEST_F(GresConf, OneIndexPerFileInTheOrderOfTheLines) {
@@ -121,8 +121,8 @@ TEST(Preload, OnceAndFirst) {
   EXPECT_EQ(without_library("/other/l.so", "/l.so"), "/other/l.so");
 }
 
-Promise promise(const char *job, std::uint64_t bytes, const char *uuid = "GPU-a") {
-  Promise result;
+RegionLimits limits_of(const char *job, std::uint64_t bytes, const char *uuid = "GPU-a") {
+  RegionLimits result;
   result.name = job;
   result.job.uid = 7;
   DeviceSpec spec;
@@ -141,7 +141,8 @@ DeviceSpec wanted(std::uint64_t bytes, std::uint64_t device_bytes = 8 * kGiB) {
 }
 
 TEST(Admission, TheSumMayReachTheDeviceAndNotExceedIt) {
-  const std::vector<Promise> others = {promise("1", 3 * kGiB), promise("2", 3 * kGiB), promise("3", 8 * kGiB, "GPU-b")};
+  const std::vector<RegionLimits> others = {limits_of("1", 3 * kGiB), limits_of("2", 3 * kGiB),
+                                            limits_of("3", 8 * kGiB, "GPU-b")};
   EXPECT_FALSE(admit_beside(others, 100, "9", {wanted(2 * kGiB)}));
   const Error error = admit_beside(others, 100, "9", {wanted(2 * kGiB + 512)});
   EXPECT_EQ(error.fault, Fault::invalid);
@@ -151,18 +152,18 @@ TEST(Admission, TheSumMayReachTheDeviceAndNotExceedIt) {
 }
 
 TEST(Admission, AJobIsNotBesideItself) {
-  EXPECT_FALSE(admit_beside({promise("9", 8 * kGiB)}, 100, "9", {wanted(8 * kGiB)}));
+  EXPECT_FALSE(admit_beside({limits_of("9", 8 * kGiB)}, 100, "9", {wanted(8 * kGiB)}));
 }
 
 TEST(Admission, SumsDoNotWrapAround) {
   const std::uint64_t huge = ~std::uint64_t{0} - 1000;
-  EXPECT_TRUE(admit_beside({promise("1", huge), promise("2", huge)}, 100, "9", {wanted(4000)}));
+  EXPECT_TRUE(admit_beside({limits_of("1", huge), limits_of("2", huge)}, 100, "9", {wanted(4000)}));
   EXPECT_FALSE(admit_beside({}, 10'000, "9", {wanted(huge, huge)}));
 }
 
 TEST(Admission, TheSentenceHasAnEnd) {
-  std::vector<Promise> others;
-  for (int job = 1; job <= 64; ++job) others.push_back(promise(std::to_string(job).c_str(), kGiB));
+  std::vector<RegionLimits> others;
+  for (int job = 1; job <= 64; ++job) others.push_back(limits_of(std::to_string(job).c_str(), kGiB));
   const Error error = admit_beside(others, 100, "99", {wanted(kGiB)});
   ASSERT_TRUE(error);
   EXPECT_NE(std::string(error.text).find("and 60 more"), std::string::npos) << error.text;
@@ -170,7 +171,7 @@ TEST(Admission, TheSentenceHasAnEnd) {
 }
 
 TEST(Limits, SharesOfShards) {
-  Config config;
+  SiteConfig config;
   config.shard_mem = kGiB;
   std::vector<DeviceSpec> limits;
   const std::vector<NodeDevice> two = {device("GPU-a", 0, "", ""), device("GPU-b", 1, "", "")};
@@ -184,7 +185,7 @@ TEST(Limits, SharesOfShards) {
 }
 
 TEST(Limits, AStepIsComparedWithWhatItsJobAskedFor) {
-  Promise job = promise("1", 4 * kGiB);  // raised while it runs
+  RegionLimits job = limits_of("1", 4 * kGiB);  // raised while it runs
   job.devices[0].identity.memory_bytes = 8 * kGiB;
   job.devices[0].sm_percent = 100;
   Request original;
@@ -198,8 +199,8 @@ TEST(Limits, AStepIsComparedWithWhatItsJobAskedFor) {
 
 TEST(SiteKeys, AreSetOnceAndForAll) {
   const char *words[] = {"max_mem=50%", "overcommit=1.25", "opt_out=root,@games,1234", "fail=open", "log=debug"};
-  Config config;
-  const Error error = Config::parse(5, const_cast<char **>(words), &config);
+  SiteConfig config;
+  const Error error = SiteConfig::parse(5, const_cast<char **>(words), &config);
   ASSERT_FALSE(error) << error.text;
   EXPECT_TRUE(config.max_mem && config.max_mem->is_share());
   EXPECT_EQ(config.overcommit_percent, 125u);
@@ -211,8 +212,8 @@ TEST(SiteKeys, AreSetOnceAndForAll) {
 
 TEST(SiteKeys, AnErrorChangesNothing) {
   const char *words[] = {"fail=open", "no_such_key=1"};
-  Config config;
-  EXPECT_TRUE(Config::parse(2, const_cast<char **>(words), &config));
+  SiteConfig config;
+  EXPECT_TRUE(SiteConfig::parse(2, const_cast<char **>(words), &config));
   EXPECT_FALSE(config.fail_open);
 }
 

@@ -1,4 +1,4 @@
-// vgpu-probe: prints this node's GPUs in the form of node.h, or one line with what went wrong (answer.h).
+// vgpu-probe: prints this node's GPUs in the form of node.h, or one line with what went wrong (probe_error.h).
 //
 //   vgpu-probe [--processes] [--nvml LIBRARY] [--hwloc-xml FILE] [--deadline-ms MS]
 //
@@ -11,7 +11,6 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,11 +19,13 @@
 #include <cstring>
 
 #include "base/scoped.h"
-#include "node/answer.h"
-#include "node/io.h"
+#include "node/inherited_files.h"
 #include "node/locality.h"
 #include "node/node.h"
+#include "node/probe_error.h"
 #include "node/processes.h"
+#include "node/read_until.h"
+#include "node/small_files.h"
 #include "nvml_probe.h"
 
 namespace {
@@ -62,15 +63,6 @@ bool parse_options(int argc, char **argv, Options *options) {
   return optind == argc;
 }
 
-// Should the driver never let go of the child, it must not hold on to anything of our caller's, such as a socket that
-// slurmd listens on.
-void close_inherited_files() {
-  constexpr unsigned kFirst = STDERR_FILENO + 1;
-  if (syscall(SYS_close_range, kFirst, ~0u, 0u) == 0) return;
-  const long most = sysconf(_SC_OPEN_MAX);
-  for (long fd = kFirst; fd < most; ++fd) close(static_cast<int>(fd));
-}
-
 Error describe_node(const Options &options, std::string *text) {
   node::Node node;
   if (Error error = probe::probe_nvml(options.nvml, &node)) return error;
@@ -100,7 +92,7 @@ Error describe_processes(const Options &options, std::string *text) {
 
   std::string text;
   const Error error = options.processes ? describe_processes(options, &text) : describe_node(options, &text);
-  node::write_all(answer, error ? node::format_error_answer(error) : text);
+  node::write_all(answer, error ? node::format_probe_error(error) : text);
   _exit(0);  // nothing of NVML's own that might want to hang at the end
 }
 
@@ -170,7 +162,9 @@ constexpr std::string_view kVersion = "vgpu-probe (slurm-vgpu) " VGPU_VERSION "\
 }  // namespace
 
 int main(int argc, char **argv) {
-  close_inherited_files();
+  // Should the driver never let go of the child, it must not hold on to anything of our caller's, such as a socket that
+  // slurmd listens on.
+  node::close_inherited_files();
   if (argc == 2 && std::string_view(argv[1]) == "--help") return node::write_all(STDOUT_FILENO, kUsage) ? 0 : 1;
   if (argc == 2 && std::string_view(argv[1]) == "--version") return node::write_all(STDOUT_FILENO, kVersion) ? 0 : 1;
   Options options;
@@ -180,6 +174,6 @@ int main(int argc, char **argv) {
   }
   std::string answer;
   const Error error = watch(options, &answer);
-  if (error) answer = node::format_error_answer(error);
-  return node::write_all(STDOUT_FILENO, answer) && !error && answer.rfind(node::kErrorAnswer, 0) != 0 ? 0 : 1;
+  if (error) answer = node::format_probe_error(error);
+  return node::write_all(STDOUT_FILENO, answer) && !error && answer.rfind(node::kProbeErrorPrefix, 0) != 0 ? 0 : 1;
 }

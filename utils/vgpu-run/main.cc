@@ -7,12 +7,14 @@
 
 #include "devices.h"
 #include "node/install.h"
+#include "node/node_name.h"
 #include "node/preload.h"
 #include "node/print_error.h"
 #include "node/private_region.h"
 #include "node/summary.h"
 #include "options.h"
 #include "ranks.h"
+#include "region/names.h"
 #include "status.h"
 
 namespace {
@@ -20,12 +22,10 @@ namespace {
 using namespace vgpu;
 using namespace vgpu::run;
 
-constexpr char kSelf[] = "/run/vgpu/self";
-
 // The region that this process is held to already; empty if there is none.
 std::string outer_region() {
   struct stat status;
-  if (stat(kSelf, &status) == 0) return kSelf;
+  if (stat(region::kSelfRegion, &status) == 0) return region::kSelfRegion;
   const char *region = std::getenv("VGPU_REGION");
   return region != nullptr ? region : "";
 }
@@ -68,9 +68,7 @@ Error check_not_in_job() {
 std::vector<std::string> summarize(const std::string &region) {
   region::Snapshot snapshot;
   if (region::Snapshot::read(region.c_str(), region::Trust::root_or_self, region::Detail::memory, &snapshot)) return {};
-  char host[256] = "";
-  gethostname(host, sizeof host - 1);
-  return node::summary_lines(snapshot, "vgpu-run " + std::to_string(getpid()) + " on " + host, false);
+  return node::summary_lines(snapshot, "vgpu-run " + std::to_string(getpid()) + " on " + node::node_name(), false);
 }
 
 int run_in_own_region(const Options &options) {

@@ -8,6 +8,7 @@
 #include "commands.h"
 #include "node/counted_processes.h"
 #include "node/print_error.h"
+#include "node/proc_files.h"
 #include "node/processes.h"
 #include "node/values.h"
 #include "status.h"
@@ -47,10 +48,10 @@ Entry find_entry(const NodeView &view, const node::GpuProcess &process) {
   Entry maybe;
   for (const RegionView &region : view.regions) {
     if (!region.snapshot) continue;
-    const node::Books books(*region.snapshot);
-    if (!books.are_of(process.uuid)) continue;
-    if (books.counts(process.pid)) return {&region, true, counted_for(region, process.pid, process.uuid)};
-    if (books.may_count_by_another_number(process.pid)) maybe = {&region, false, {}};
+    const node::CountedProcesses counted(*region.snapshot);
+    if (!counted.covers_gpu(process.uuid)) continue;
+    if (counted.contains(process.pid)) return {&region, true, counted_for(region, process.pid, process.uuid)};
+    if (counted.may_contain_by_other_pid(process.pid)) maybe = {&region, false, {}};
   }
   return maybe;
 }
@@ -58,7 +59,7 @@ Entry find_entry(const NodeView &view, const node::GpuProcess &process) {
 }  // namespace
 
 int audit(const Options &options) {
-  // First NVML, then the books: a process that starts in between is in the books only.
+  // First NVML, then the regions: a process that starts in between is only in its region, and is not shown.
   std::vector<node::GpuProcess> processes;
   if (const Error error = list_gpu_processes(options.probe(), &processes)) {
     complain(error);

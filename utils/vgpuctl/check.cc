@@ -15,6 +15,7 @@
 #include "node/counted_processes.h"
 #include "node/node.h"
 #include "node/probe.h"
+#include "node/proc_files.h"
 #include "node/values.h"
 #include "view.h"
 
@@ -54,7 +55,7 @@ void check_gpus(const Options &options, Findings *findings) {
   }
   for (const std::string &problem : now.problems) findings->warn("NVML: " + problem);
 
-  const std::string file = options.region_dir + "/node";
+  const std::string file = options.directory().node_file();
   node::Node kept;
   if (const Error error = read_node(file, region::Trust::root, &kept)) {
     findings->fail(error);
@@ -117,14 +118,14 @@ void check_regions(const Options &options, Findings *findings) {
 }
 
 std::string environment_of(int pid, const std::string &name) {
-  const std::string environment = '\0' + node::read_proc(pid, "environ");
+  const std::string environment = '\0' + node::read_proc_file(pid, "environ");
   const std::size_t at = environment.find('\0' + name + '=');
   return at == environment.npos ? "" : environment.c_str() + at + name.size() + 2;
 }
 
 void check_process(const Options &options, Findings *findings) {
   const std::string who = "process " + std::to_string(options.pid) + " (" + node::process_name(options.pid) + ")";
-  const std::string maps = node::read_proc(options.pid, "maps");
+  const std::string maps = node::read_proc_file(options.pid, "maps");
   if (maps.empty()) {
     findings->fail("process " + std::to_string(options.pid) + ": there is none, or it is not yours to look at");
     return;
@@ -137,7 +138,7 @@ void check_process(const Options &options, Findings *findings) {
   findings->ok(who + ": libvgpu.so is loaded");
   const NodeView view = look(options, region::Detail::liveness);
   for (const RegionView &region : view.regions) {
-    if (region.snapshot && node::Books(*region.snapshot).counts(options.pid)) {
+    if (region.snapshot && node::CountedProcesses(*region.snapshot).contains(options.pid)) {
       findings->ok(who + ": counted in job " + region.job);
       return;
     }

@@ -16,7 +16,6 @@
 #include <sstream>
 
 #include "commands.h"
-#include "node/admission.h"
 #include "node/directory.h"
 #include "node/print_error.h"
 #include "node/private_region.h"
@@ -38,7 +37,7 @@ struct Candidate {
 };
 
 // A variable of the caller's that filters squeue's answer would make jobs look unknown.
-void forget_squeue_settings() {
+void unset_squeue_variables() {
   std::vector<std::string> names;
   for (char **entry = environ; *entry != nullptr; ++entry) {
     if (std::strncmp(*entry, "SQUEUE_", 7) == 0 || std::strncmp(*entry, "SLURM_CLUSTERS=", 15) == 0) {
@@ -49,7 +48,7 @@ void forget_squeue_settings() {
 }
 
 Error ask_squeue(std::set<std::string> *jobs) {
-  forget_squeue_settings();
+  unset_squeue_variables();
   std::FILE *answer = popen("timeout -k 5 30 squeue --noheader --all --array --states=all --format=%A", "re");
   if (answer == nullptr) return system_error("cannot start squeue");
   std::string text;
@@ -62,20 +61,13 @@ Error ask_squeue(std::set<std::string> *jobs) {
   }
   std::istringstream lines(text);
   for (std::string word; lines >> word;) {
-    if (!node::is_job_id(word.c_str())) {
+    if (!node::is_job_id(word)) {
       return make_error(Fault::foreign, "squeue says '%.40s' where a job id should be; nothing is removed",
                         word.c_str());
     }
     jobs->insert(word);
   }
   return {};
-}
-
-// Empty: it belongs to no job.
-std::string job_of(const std::string &name) {
-  constexpr char kGpus[] = ".gpus-";
-  const std::string job = name.rfind(kGpus, 0) == 0 ? name.substr(sizeof kGpus - 1) : name;
-  return node::is_job_id(job.c_str()) ? job : "";
 }
 
 class Collector {
@@ -93,8 +85,8 @@ class Collector {
     std::vector<Candidate> found;
     while (const dirent *entry = readdir(directory_.get())) {
       const std::string name = entry->d_name;
-      const std::string job = job_of(name);
-      if (job.empty() && !node::is_leftover(name.c_str())) continue;
+      const std::string job = node::job_of_entry(name);
+      if (job.empty() && !node::is_leftover(name)) continue;
       struct stat status;
       if (fstatat(fd(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) continue;
       if (S_ISDIR(status.st_mode) && !job.empty() && has_life(name)) continue;
@@ -110,17 +102,17 @@ class Collector {
     if (status.st_dev != candidate.device || status.st_ino != candidate.inode) return {};  // of another job by now
     if (S_ISDIR(status.st_mode) && !candidate.job.empty()) {
       if (has_life(candidate.name)) return {};
-      if (Error error = region::Region::remove(options_.region_dir.c_str(), candidate.name.c_str())) return error;
+      if (Error error = options_.directory().remove_job(candidate.name)) return error;
     } else {
       node::remove_leftover(fd(), candidate.name.c_str());
     }
-    print("removed " + options_.region_dir + "/" + candidate.name + '\n');
+    print("removed " + path(candidate.name) + '\n');
     return {};
   }
 
  private:
   int fd() const { return dirfd(directory_.get()); }
-  std::string path(const std::string &name) const { return options_.region_dir + "/" + name; }
+  std::string path(const std::string &name) const { return options_.directory().entry(name); }
 
   // What cannot be read counts as alive if it may be a region: somebody has to look at it. Not if it is none.
   bool has_life(const std::string &name) {
@@ -177,12 +169,12 @@ Error collect(const Options &options, unsigned *found) {
   }
   *found = static_cast<unsigned>(candidates.size());
   if (options.dry_run) {
-    for (const Candidate &candidate : candidates) print("stale " + options.region_dir + "/" + candidate.name + '\n');
+    for (const Candidate &candidate : candidates) print("stale " + options.directory().entry(candidate.name) + '\n');
     return {};
   }
   if (candidates.empty()) return {};
-  node::AdmissionLock lock;
-  if (Error error = node::AdmissionLock::acquire(options.region_dir, &lock)) return error;
+  node::DirectoryLock lock;
+  if (Error error = options.directory().lock_admission(&lock)) return error;
   for (const Candidate &candidate : candidates) {
     if (Error error = collector.remove(candidate)) return error;
   }

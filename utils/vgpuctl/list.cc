@@ -38,7 +38,7 @@ bool shows_sm_use(const Options &options, const std::vector<const Column *> &col
 
 int list_once(const Options &options, const std::vector<const Column *> &columns, const std::string &before,
               SmMeter *meter) {
-  NodeView view = look(options, region::Detail::tokens, options.ask_nvml ? Ranks::keep : Ranks::forget);
+  NodeView view = look(options, region::Detail::tokens, options.ask_nvml ? Ranks::keep : Ranks::drop);
   if (shows_sm_use(options, columns)) meter->add_to(&view);
   if (options.ask_nvml) add_sm_use(options, &view);
   const Table::Style style = {options.header, options.parsable, wants_color(options.color), ""};

@@ -13,7 +13,7 @@
 #include "base/scoped.h"
 #include "commands.h"
 #include "node/history.h"
-#include "node/io.h"
+#include "node/small_files.h"
 #include "sm_use.h"
 #include "status.h"
 #include "table.h"
@@ -109,19 +109,6 @@ std::string metrics_text(const NodeView &view) {
   return text;
 }
 
-// A reader sees the old file or the new one, never half of one. The temporary name is one that no reader looks for.
-Error replace_file(const std::string &path, const std::string &text) {
-  std::string temporary = path + ".XXXXXX";
-  const ScopedFd fd(mkostemp(temporary.data(), O_CLOEXEC));
-  if (!fd) return system_error("cannot create a file beside %s", path.c_str());
-  if (node::write_all(fd.get(), text) && fchmod(fd.get(), 0644) == 0 && rename(temporary.c_str(), path.c_str()) == 0) {
-    return {};
-  }
-  const Error error = system_error("cannot write %s", path.c_str());
-  unlink(temporary.c_str());
-  return error;
-}
-
 // For dcgm-exporter: a file for each GPU, called by its number, with the job ids on it, one in a line. A GPU that has lost
 // its last job keeps an empty file.
 Error write_job_files(const std::string &directory, const NodeView &view) {
@@ -139,7 +126,7 @@ Error write_job_files(const std::string &directory, const NodeView &view) {
     }
   }
   for (const auto &[gpu, jobs] : files) {
-    if (Error error = replace_file(directory + "/" + gpu, jobs)) return error;
+    if (Error error = node::replace_file(directory + "/" + gpu, jobs)) return error;
   }
   return {};
 }
@@ -158,12 +145,12 @@ void sample(const NodeView &view) {
 
 int metrics(const Options &options) {
   const bool samples = geteuid() == 0;
-  NodeView view = look(options, region::Detail::tokens, options.ask_nvml || samples ? Ranks::keep : Ranks::forget);
+  NodeView view = look(options, region::Detail::tokens, options.ask_nvml || samples ? Ranks::keep : Ranks::drop);
   if (samples) sample(view);
   if (options.ask_nvml) add_sm_use(options, &view);
   const std::string text = metrics_text(view);
   if (!options.output.empty() && options.output != "-") {
-    if (const Error error = replace_file(options.output, text)) return complain(error);
+    if (const Error error = node::replace_file(options.output, text)) return complain(error);
   } else if (!print(text)) {
     return kRefused;
   }

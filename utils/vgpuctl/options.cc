@@ -31,8 +31,8 @@ class HelpFormatter : public CLI::Formatter {
   }
 };
 
-// Collects what is typed before it is understood.
-struct Words {
+// Limits as they were typed; they are parsed when CLI11 has found no mistake.
+struct LimitTexts {
   std::string memory;
   std::string sm;
 };
@@ -68,11 +68,11 @@ class Parser {
     std::reverse(words.begin(), words.end());  // as CLI11 wants it
     app_.parse(std::move(words));
   }
-  Error understand() {
-    if (!words_.memory.empty()) {
-      if (Error error = parse_memory_list("--gpu-mem", words_.memory, &options_.memory.emplace())) return error;
+  Error parse_limits() {
+    if (!limit_texts_.memory.empty()) {
+      if (Error error = parse_memory_list("--gpu-mem", limit_texts_.memory, &options_.memory.emplace())) return error;
     }
-    if (!words_.sm.empty()) return node::parse_sm("--gpu-sm", words_.sm, &options_.sm_percent.emplace());
+    if (!limit_texts_.sm.empty()) return node::parse_sm("--gpu-sm", limit_texts_.sm, &options_.sm_percent.emplace());
     return {};
   }
   CLI::App &app() { return app_; }
@@ -174,8 +174,9 @@ class Parser {
   void add_set() {
     CLI::App *sub = add("set", "change the limits of a running job; for root", set);
     add_job(sub);
-    sub->add_option("--gpu-mem", words_.memory, "like 12G or 50%; a list has a value for each GPU")->type_name("SIZE");
-    sub->add_option("--gpu-sm", words_.sm, "1 to 100")->type_name("PERCENT");
+    sub->add_option("--gpu-mem", limit_texts_.memory, "like 12G or 50%; a list has a value for each GPU")
+        ->type_name("SIZE");
+    sub->add_option("--gpu-sm", limit_texts_.sm, "1 to 100")->type_name("PERCENT");
     sub->add_option("-i,--gpu", options_.gpus, "only on these GPUs")->type_name("GPU,...")->delimiter(',');
     add_plugstack(sub);
     sub->add_flag("--force", options_.force, "also more than the GPU has room for beside other jobs");
@@ -205,7 +206,7 @@ class Parser {
 
   Options &options_;
   CLI::App app_;
-  Words words_;
+  LimitTexts limit_texts_;
   std::set<std::string> commands_;
   bool ask_for_sm_ = false;
   double delay_s_ = 1;
@@ -238,7 +239,7 @@ node::ProbeOptions Options::probe() const {
 
 std::optional<Options> parse_options(int argc, char **argv, int *status) {
   Options options;
-  options.region_dir = "/run/vgpu";
+  options.region_dir = region::kRegionDirectory;
   options.record = node::kRecordFile;
   options.grace_s = 600;
   Parser parser(&options);
@@ -252,7 +253,7 @@ std::optional<Options> parse_options(int argc, char **argv, int *status) {
     *status = complain_about_usage(mistake.what());
     return {};
   }
-  if (const Error error = parser.understand()) {
+  if (const Error error = parser.parse_limits()) {
     node::print_error("%s", error.text);
     *status = kRefused;
     return {};

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "node/directory.h"
 #include "node/probe.h"
 #include "node/values.h"
 
@@ -51,6 +52,7 @@ struct Options {
   std::optional<std::uint32_t> sm_percent;
   int pid = 0;
 
+  node::RegionDirectory directory() const { return node::RegionDirectory(region_dir); }
   node::ProbeOptions probe() const;
 };
 

@@ -7,21 +7,22 @@
 #include <fstream>
 #include <functional>
 
-#include "node/text.h"
+#include "node/lists.h"
+#include "node/slurm_conf.h"
 
 namespace vgpu::ctl {
 
 namespace {
 
-using Words = std::vector<std::string>;
+using Strings = std::vector<std::string>;
 
 constexpr char kPluginName[] = "spank_vgpu.so";
 constexpr unsigned kDeepest = 16;  // files that include each other
 
 std::string directory_of(const std::string &path) { return path.substr(0, path.rfind('/') + 1); }
 
-Words matching(const std::string &pattern) {
-  Words paths;
+Strings matching(const std::string &pattern) {
+  Strings paths;
   glob_t found;
   if (glob(pattern.c_str(), 0, nullptr, &found) == 0) paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
   globfree(&found);
@@ -30,7 +31,7 @@ Words matching(const std::string &pattern) {
 
 struct Line {
   std::string where;  // FILE:LINE
-  Words words;
+  Strings words;
 };
 
 // The lines of a file of Slurm's and of those that it includes, in order.
@@ -40,7 +41,7 @@ class ConfFile {
 
   bool is_readable() const { return readable_; }
   const std::vector<Line> &lines() const { return lines_; }
-  const Words &empty_includes() const { return empty_includes_; }
+  const Strings &empty_includes() const { return empty_includes_; }
 
  private:
   bool read(const std::string &path, unsigned depth) {
@@ -49,7 +50,7 @@ class ConfFile {
     unsigned number = 0;
     for (std::string text; std::getline(file, text);) {
       const std::string where = path + ":" + std::to_string(++number);
-      Words words = node::split(std::string_view(text).substr(0, text.find('#')), " \t\r");
+      Strings words = node::split(std::string_view(text).substr(0, text.find('#')), " \t\r");
       if (words.size() >= 2 && strcasecmp(words[0].c_str(), "include") == 0) {
         include(words[1][0] == '/' ? words[1] : directory_of(path) + words[1], where, depth);
       } else if (!words.empty()) {
@@ -60,13 +61,13 @@ class ConfFile {
   }
 
   void include(const std::string &pattern, const std::string &where, unsigned depth) {
-    const Words paths = matching(pattern);
+    const Strings paths = matching(pattern);
     if (paths.empty()) empty_includes_.push_back(where + " (" + pattern + ")");
     for (const std::string &path : paths) read(path, depth + 1);
   }
 
   std::vector<Line> lines_;
-  Words empty_includes_;
+  Strings empty_includes_;
   bool readable_;
 };
 
@@ -77,8 +78,8 @@ struct SlurmConf {
 };
 
 SlurmConf read_slurm_conf() {
-  SlurmConf found = {node::slurm_files("plugstack.conf").front(), ""};
-  for (const std::string &path : node::slurm_files("slurm.conf")) {
+  SlurmConf found = {node::slurm_conf_paths("plugstack.conf").front(), ""};
+  for (const std::string &path : node::slurm_conf_paths("slurm.conf")) {
     const ConfFile file(path);
     if (!file.is_readable()) continue;
     found.plugstack = directory_of(path) + "plugstack.conf";
@@ -97,7 +98,7 @@ SlurmConf read_slurm_conf() {
 // A name without a directory is looked for in PluginDir; where slurm.conf does not say which, where Slurm's packages have it.
 std::string find_plugin(const std::string &name, const SlurmConf &slurm_conf) {
   if (name.find('/') != name.npos) return name;
-  Words folders = node::split(slurm_conf.plugin_path, ":");
+  Strings folders = node::split(slurm_conf.plugin_path, ":");
   if (folders.empty()) {
     folders = {directory_of(VGPU_PLUGIN), "/usr/lib/slurm", "/usr/lib64/slurm"};
     for (const std::string &folder : matching("/usr/lib/*/slurm-wlm")) folders.push_back(folder);
@@ -133,7 +134,7 @@ Error read_plugstack(const Options &options, Plugstack *plugstack) {
     found.plugin = find_plugin(line.words[1], slurm_conf);
     std::vector<char *> keys;
     for (std::size_t i = 2; i < line.words.size(); ++i) keys.push_back(const_cast<char *>(line.words[i].c_str()));
-    found.bad_keys = node::Config::parse(static_cast<int>(keys.size()), keys.data(), &found.config);
+    found.bad_keys = node::SiteConfig::parse(static_cast<int>(keys.size()), keys.data(), &found.config);
   }
   *plugstack = std::move(found);
   return {};

@@ -1,11 +1,11 @@
-// What plugstack.conf says about spank_vgpu.so on this node, read as Slurm reads it and understood by the plugin's own code.
+// What plugstack.conf says about spank_vgpu.so on this node, read as Slurm reads it and parsed by the plugin's own code.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "base/error.h"
-#include "node/config.h"
+#include "node/site_config.h"
 #include "options.h"
 
 namespace vgpu::ctl {
@@ -19,7 +19,7 @@ struct Plugstack {
   bool required = false;
   std::string plugin;  // where Slurm finds it; as it is written there, if nowhere
   Error bad_keys;
-  node::Config config;  // the plugin's own defaults where nothing was said, or with bad keys
+  node::SiteConfig config;  // the plugin's own defaults where nothing was said, or with bad keys
 };
 
 // Fault::not_found: there is no plugstack.conf.

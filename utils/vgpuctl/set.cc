@@ -79,7 +79,7 @@ Error check_room(const Options &options, const RegionView &region, const std::ve
   Plugstack site;  // where it says nothing, nobody overcommits
   Error unknown = read_plugstack(options, &site);
   if (!unknown) unknown = site.bad_keys;
-  const Error error = node::admit(options.region_dir, site.config.overcommit_percent, region.job, larger);
+  const Error error = node::admit(options.directory(), site.config.overcommit_percent, region.job, larger);
   if (error.fault == Fault::invalid) {
     if (unknown) {
       node::print_error("%s", unknown.text);
@@ -113,12 +113,12 @@ Error set_limits(const Options &options, RegionView *region) {
   // Whoever raises a limit takes part in admission; a user's own region is nobody else's business.
   RegionView before;
   if (Error error = look_at_job(options, region::Detail::memory, &before)) return error;
-  node::AdmissionLock lock;
+  node::DirectoryLock lock;
   if (!before.is_private) {
     if (geteuid() != 0) {
       return make_error(Fault::invalid, "only root can change the limits of job %s", before.job.c_str());
     }
-    if (Error error = node::AdmissionLock::acquire(options.region_dir, &lock)) return error;
+    if (Error error = options.directory().lock_admission(&lock)) return error;
     // Somebody may have changed them while we waited.
     if (Error error = look_at_job(options, region::Detail::memory, &before)) return error;
   }

@@ -1,13 +1,13 @@
 // vgpuctl show: all that is known of one job.
-#include <fcntl.h>
-
 #include <cstdio>
 #include <ctime>
 
 #include "columns.h"
 #include "commands.h"
 #include "json.h"
+#include "node/node_name.h"
 #include "node/print_error.h"
+#include "node/small_files.h"
 #include "node/values.h"
 #include "status.h"
 
@@ -81,8 +81,8 @@ Table rank_table(const RegionView &region, const ColumnStyle &style) {
 
 std::string region_text(const RegionView &region, const Options &options) {
   const ColumnStyle style = {options.bytes};
-  std::string text =
-      (region.is_private ? "vgpu-run " : "job ") + region.job + " of " + region.user + " on " + host_name() + '\n';
+  std::string text = (region.is_private ? "vgpu-run " : "job ") + region.job + " of " + region.user + " on " +
+                     node::node_name() + '\n';
   for (const DeviceView &device : region.devices) text += device_text(device, style);
   if (!region.snapshot) return text + "its use can be seen by " + region.user + " and by root\n";
   const Table ranks = rank_table(region, style);
@@ -92,13 +92,10 @@ std::string region_text(const RegionView &region, const Options &options) {
 
 // Why a job has no region, if its prolog left a word.
 std::string refusal_of(const Options &options) {
-  const std::string path = options.region_dir + "/" + options.job + "/error";
+  constexpr std::size_t kMaxSentence = 1 << 16;
   std::string sentence;
-  const ScopedFd file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
-  char buffer[1024];
-  const ssize_t length = file ? pread(file.get(), buffer, sizeof buffer, 0) : 0;
-  if (length > 0) sentence.assign(buffer, static_cast<std::size_t>(length));
-  return sentence;
+  const Error none = node::read_file(options.directory().job(options.job).error_file(), kMaxSentence, &sentence);
+  return none ? "" : sentence;
 }
 
 }  // namespace
@@ -112,7 +109,7 @@ int show(const Options &options) {
     }
     return status;
   }
-  return print(options.json ? show_json(host_name(), region) : region_text(region, options)) ? kOk : kRefused;
+  return print(options.json ? show_json(node::node_name(), region) : region_text(region, options)) ? kOk : kRefused;
 }
 
 }  // namespace vgpu::ctl

@@ -29,12 +29,12 @@ void add_sm_use(const Options &options, NodeView *view) {
   if (view->regions.empty() || list_gpu_processes(options.probe(), &processes)) return;
   for (RegionView &region : view->regions) {
     if (!region.snapshot) continue;
-    const node::Books books(*region.snapshot);
+    const node::CountedProcesses counted(*region.snapshot);
     for (DeviceView &device : region.devices) {
       int percent = 0;
       bool known = true;
       for (const node::GpuProcess &process : processes) {
-        if (process.uuid != device.uuid || !books.counts(process.pid)) continue;
+        if (process.uuid != device.uuid || !counted.contains(process.pid)) continue;
         known = known && process.sm_percent >= 0;
         percent += process.sm_percent;
       }

@@ -14,7 +14,7 @@ namespace {
 // As slurmd found them; where it never ran, as they are now.
 Error find_gpus(const Options &options, node::Node *node) {
   const bool is_of_this_machine = options.hwloc_xml.empty();
-  if (is_of_this_machine && !read_node(options.region_dir + "/node", region::Trust::root_or_self, node)) return {};
+  if (is_of_this_machine && !read_node(options.directory().node_file(), region::Trust::root_or_self, node)) return {};
   return probe_devices(options.probe(), node);
 }
 
@@ -28,27 +28,27 @@ std::vector<Tenant> tenants_of(const NodeView &view, const std::string &uuid) {
   return tenants;
 }
 
-std::vector<NumaSeat> seat(const node::Node &node, const std::vector<node::NumaNode> &numa_nodes,
-                           const NodeView &view) {
-  std::vector<NumaSeat> seats;
-  for (const node::NumaNode &numa : numa_nodes) seats.push_back({numa, {}});
-  seats.push_back({{-1, "", 0}, {}});
+std::vector<NumaGroup> group_by_numa(const node::Node &node, const std::vector<node::NumaNode> &numa_nodes,
+                                     const NodeView &view) {
+  std::vector<NumaGroup> groups;
+  for (const node::NumaNode &numa : numa_nodes) groups.push_back({numa, {}});
+  groups.push_back({{-1, "", 0}, {}});
   for (std::size_t i = 0; i < node.devices.size(); ++i) {
     const node::NodeDevice &device = node.devices[i];
-    auto place = std::find_if(seats.begin(), seats.end(), [&](const NumaSeat &candidate) {
+    auto place = std::find_if(groups.begin(), groups.end(), [&](const NumaGroup &candidate) {
       return candidate.node.number == device.identity.numa_node;
     });
-    if (place == seats.end()) place = std::prev(seats.end());
+    if (place == groups.end()) place = std::prev(groups.end());
     const std::string number = std::to_string(device.gres_index >= 0 ? device.gres_index : static_cast<int>(i));
     place->gpus.push_back({number, device, tenants_of(view, device.identity.uuid)});
   }
-  if (seats.back().gpus.empty()) seats.pop_back();
-  return seats;
+  if (groups.back().gpus.empty()) groups.pop_back();
+  return groups;
 }
 
-std::string text_of(const std::string &host, const std::vector<NumaSeat> &seats) {
+std::string text_of(const std::string &host, const std::vector<NumaGroup> &groups) {
   std::string text = host + '\n';
-  for (const NumaSeat &numa : seats) {
+  for (const NumaGroup &numa : groups) {
     if (numa.node.number < 0) {
       text += "NUMA node unknown\n";
     } else {
@@ -56,7 +56,7 @@ std::string text_of(const std::string &host, const std::vector<NumaSeat> &seats)
               (numa.node.cpus.empty() ? kUnknown : numa.node.cpus) + "  " + node::format_bytes(numa.node.memory_bytes) +
               '\n';
     }
-    for (const GpuSeat &gpu : numa.gpus) {
+    for (const PlacedGpu &gpu : numa.gpus) {
       const region::DeviceIdentity &identity = gpu.device.identity;
       std::uint64_t promised = 0;
       for (const Tenant &tenant : gpu.tenants) promised += tenant.limit;
@@ -83,8 +83,8 @@ int topo(const Options &options) {
     return kRefused;
   }
   const NodeView view = look(options, region::Detail::memory);
-  const std::vector<NumaSeat> seats = seat(node, numa_nodes, view);
-  if (!print(options.svg ? topology_svg(view.host, seats) : text_of(view.host, seats))) return kRefused;
+  const std::vector<NumaGroup> groups = group_by_numa(node, numa_nodes, view);
+  if (!print(options.svg ? topology_svg(view.host, groups) : text_of(view.host, groups))) return kRefused;
   return complain_about(view.troubles);
 }
 

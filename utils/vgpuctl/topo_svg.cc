@@ -45,7 +45,7 @@ std::string label(double x, double y, const std::string &words) {
   return place + escaped(words) + "</text>\n";
 }
 
-std::string draw_gpu(const GpuSeat &gpu, double x, double y) {
+std::string draw_gpu(const PlacedGpu &gpu, double x, double y) {
   const region::DeviceIdentity &identity = gpu.device.identity;
   std::string text = label(
       x, y + 14, "GPU " + gpu.number + "  " + identity.pci_bus_id + "  " + node::format_bytes(identity.memory_bytes));
@@ -71,18 +71,18 @@ std::string draw_gpu(const GpuSeat &gpu, double x, double y) {
 
 }  // namespace
 
-std::string topology_svg(const std::string &host, const std::vector<NumaSeat> &seats) {
+std::string topology_svg(const std::string &host, const std::vector<NumaGroup> &groups) {
   const double width = kBarWidth + 4 * kMargin;
   std::string body = label(kMargin, 20, host);
   double y = kHeading;
-  for (const NumaSeat &numa : seats) {
+  for (const NumaGroup &numa : groups) {
     const double height = kHeading + kGpuHeight * static_cast<double>(numa.gpus.size());
     body += box(kMargin, y, kBarWidth + 2 * kMargin, height, "fill=\"none\" stroke=\"#888\"");
     body += label(2 * kMargin, y + 18,
                   numa.node.number < 0 ? "NUMA node unknown"
                                        : "NUMA node " + std::to_string(numa.node.number) + ", cores " + numa.node.cpus);
     double gpu_y = y + kHeading - 4;
-    for (const GpuSeat &gpu : numa.gpus) {
+    for (const PlacedGpu &gpu : numa.gpus) {
       body += draw_gpu(gpu, 2 * kMargin, gpu_y);
       gpu_y += kGpuHeight;
     }

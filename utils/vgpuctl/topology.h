@@ -17,17 +17,17 @@ struct Tenant {
   std::optional<std::uint64_t> used;
 };
 
-struct GpuSeat {
+struct PlacedGpu {
   std::string number;
   node::NodeDevice device;
   std::vector<Tenant> tenants;
 };
 
-struct NumaSeat {
+struct NumaGroup {
   node::NumaNode node;  // -1: nobody knows where these GPUs are
-  std::vector<GpuSeat> gpus;
+  std::vector<PlacedGpu> gpus;
 };
 
-std::string topology_svg(const std::string &host, const std::vector<NumaSeat> &seats);
+std::string topology_svg(const std::string &host, const std::vector<NumaGroup> &groups);
 
 }  // namespace vgpu::ctl

@@ -11,6 +11,7 @@
 
 #include "node/directory.h"
 #include "node/node.h"
+#include "node/node_name.h"
 #include "node/print_error.h"
 #include "node/private_region.h"
 #include "node/region_limits.h"
@@ -32,27 +33,27 @@ std::string printable(const char (&field)[Size]) {
 }
 
 struct Place {
-  std::string directory;
+  node::RegionDirectory directory;
   bool is_private;
 };
 
 std::vector<Place> places(const Options &options) {
-  std::vector<Place> found = {{options.region_dir, false}};
+  std::vector<Place> found = {{options.directory(), false}};
   const std::string runtime = node::runtime_directory(std::getenv("XDG_RUNTIME_DIR"));
-  found.push_back({runtime + "/vgpu-" + std::to_string(geteuid()), true});
+  found.push_back({node::RegionDirectory(node::private_directory(runtime)), true});
   return found;
 }
 
 // By number where both are numbers.
 bool comes_before(const std::string &left, const std::string &right) {
-  const bool numbers = node::is_job_id(left.c_str()) && node::is_job_id(right.c_str());
+  const bool numbers = node::is_job_id(left) && node::is_job_id(right);
   if (numbers && left.size() != right.size()) return left.size() < right.size();
   return left < right;
 }
 
 std::vector<std::string> names_in(const Place &place) {
   std::vector<std::string> names;
-  const node::ScopedDirectory directory(opendir(place.directory.c_str()));
+  const node::ScopedDirectory directory(opendir(place.directory.path().c_str()));
   while (const dirent *entry = directory ? readdir(directory.get()) : nullptr) {
     if (entry->d_name[0] == '.') continue;
     if (place.is_private ? node::is_region_name(entry->d_name) : node::is_job_id(entry->d_name)) {
@@ -67,7 +68,7 @@ std::vector<std::string> names_in(const Place &place) {
 std::map<std::string, std::string> gpu_numbers(const Options &options) {
   std::map<std::string, std::string> numbers;
   node::Node node;
-  if (read_node(options.region_dir + "/node", region::Trust::root_or_self, &node)) return numbers;
+  if (read_node(options.directory().node_file(), region::Trust::root_or_self, &node)) return numbers;
   for (const node::NodeDevice &device : node.devices) {
     if (device.gres_index >= 0) numbers[device.identity.uuid] = std::to_string(device.gres_index);
   }
@@ -131,7 +132,7 @@ class Reader {
   Error read(const Place &place, const std::string &name, RegionView *region) {
     RegionView found;
     found.job = name;
-    found.path = place.directory + "/" + name;
+    found.path = place.directory.job(name).path();
     found.is_private = place.is_private;
     found.snapshot = std::make_unique<region::Snapshot>();
     const Error error =
@@ -139,10 +140,10 @@ class Reader {
     if (error && (error.fault != Fault::system || geteuid() == 0)) return error;
     if (error) {
       found.snapshot.reset();
-      node::Promise promise;
-      if (Error worse = read_promise(place.directory, name, region::Trust::root_or_self, &promise)) return worse;
-      if (promise.job.uid == geteuid()) return error;
-      describe(promise.job, promise.devices, &found);
+      node::RegionLimits limits;
+      if (Error worse = read_region_limits(place.directory, name, region::Trust::root_or_self, &limits)) return worse;
+      if (limits.job.uid == geteuid()) return error;
+      describe(limits.job, limits.devices, &found);
     } else {
       const region::Snapshot &snapshot = *found.snapshot;
       std::vector<region::DeviceSpec> devices;
@@ -228,16 +229,9 @@ std::string user_name(uid_t uid) {
   return user != nullptr ? user->pw_name : std::to_string(uid);
 }
 
-std::string host_name() {
-  if (const char *name = std::getenv("SLURMD_NODENAME")) return name;
-  char host[256] = "";
-  gethostname(host, sizeof host - 1);
-  return std::string(host).substr(0, std::string(host).find('.'));
-}
-
 NodeView look(const Options &options, region::Detail detail, Ranks ranks) {
   NodeView view;
-  view.host = host_name();
+  view.host = node::node_name();
   Reader reader(options, detail);
   for (const Place &place : places(options)) {
     for (const std::string &name : names_in(place)) {
@@ -251,7 +245,7 @@ NodeView look(const Options &options, region::Detail detail, Ranks ranks) {
         if (error.fault != Fault::not_found) view.troubles.push_back({name, error});
         continue;
       }
-      if (ranks == Ranks::forget) region.snapshot.reset();
+      if (ranks == Ranks::drop) region.snapshot.reset();
       if (!is_wanted(options.users, {region.user, std::to_string(region.uid)})) continue;
       std::erase_if(region.devices, [&](const DeviceView &device) {
         return !is_wanted(options.gpus, {device.gpu, device.uuid, device.pci});

@@ -76,7 +76,7 @@ struct NodeView {
 
 enum class Ranks : std::uint8_t {
   keep,
-  forget,  // snapshots are null: of hundreds of jobs they are megabytes
+  drop,  // snapshots are null: of hundreds of jobs they are megabytes
 };
 
 // Only the regions, devices and users that were asked for.
@@ -90,7 +90,6 @@ int complain(const Error &error);
 int complain_about(const std::vector<Trouble> &troubles);
 
 std::string user_name(uid_t uid);
-std::string host_name();
 bool is_ended(const region::RankSnapshot &rank);
 
 }  // namespace vgpu::ctl

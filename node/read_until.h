@@ -1,4 +1,4 @@
-// Reading until a deadline, and writing everything.
+// Reading from a pipe until a deadline.
 #pragma once
 
 #include <poll.h>
@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "base/clock.h"
 
@@ -50,17 +49,6 @@ inline ReadEnd read_until(int fd, const Deadline &deadline, std::string *text) {
     text->append(buffer, static_cast<std::size_t>(length));
     if (text->size() > kMaxLength) return ReadEnd::too_long;
   }
-}
-
-// On failure errno says why.
-inline bool write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t length = write(fd, text.data(), text.size());
-    if (length < 0 && errno == EINTR) continue;
-    if (length < 0) return false;
-    text.remove_prefix(static_cast<std::size_t>(length));
-  }
-  return true;
 }
 
 }  // namespace vgpu::node

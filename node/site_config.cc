@@ -1,4 +1,4 @@
-#include "config.h"
+#include "site_config.h"
 
 #include <grp.h>
 #include <pwd.h>
@@ -7,14 +7,14 @@
 #include <charconv>
 #include <string_view>
 
+#include "lists.h"
 #include "record.h"
-#include "text.h"
 
 namespace vgpu::node {
 
 namespace {
 
-using Setter = Error (*)(const char *key, std::string_view value, Config *config);
+using Setter = Error (*)(const char *key, std::string_view value, SiteConfig *config);
 
 Error bad_value(const char *key, std::string_view value, const char *wanted) {
   return make_error(Fault::invalid, "plugstack.conf: %s=%.100s: that is not %s; see spank_vgpu(8)", key,
@@ -65,7 +65,7 @@ Error set_size(const char *key, std::string_view value, std::uint64_t *bytes) {
   return {};
 }
 
-Error set_region_size(const char *key, std::string_view value, Config *config) {
+Error set_region_size(const char *key, std::string_view value, SiteConfig *config) {
   if (value == "off") {
     config->region_size = 0;
     return {};
@@ -73,7 +73,7 @@ Error set_region_size(const char *key, std::string_view value, Config *config) {
   return set_size(key, value, &config->region_size);
 }
 
-Error set_record(const char *key, std::string_view value, Config *config) {
+Error set_record(const char *key, std::string_view value, SiteConfig *config) {
   if (value != "off") return set_path(key, value, &config->record);
   config->record.clear();
   return {};
@@ -87,7 +87,7 @@ Error set_sm(const char *key, std::string_view value, std::optional<std::uint32_
 }
 
 // "1.5": one and a half times the device. In percent, so that sums stay whole numbers.
-Error set_overcommit(const char *key, std::string_view value, Config *config) {
+Error set_overcommit(const char *key, std::string_view value, SiteConfig *config) {
   double factor = 0;
   const char *end = value.data() + value.size();
   const auto [stopped, reason] = std::from_chars(value.data(), end, factor, std::chars_format::fixed);
@@ -98,7 +98,7 @@ Error set_overcommit(const char *key, std::string_view value, Config *config) {
   return {};
 }
 
-Error set_opt_out(const char *key, std::string_view value, Config *config) {
+Error set_opt_out(const char *key, std::string_view value, SiteConfig *config) {
   Audience audience;
   audience.everybody = value == "everybody";
   if (value != "everybody" && value != "nobody") {
@@ -177,7 +177,7 @@ constexpr Key kKeys[] = {
      }},
 };
 
-Error set_key(std::string_view argument, Config *config) {
+Error set_key(std::string_view argument, SiteConfig *config) {
   const std::size_t equals = argument.find('=');
   const std::string_view name = argument.substr(0, equals);
   for (const Key &key : kKeys) {
@@ -191,18 +191,16 @@ Error set_key(std::string_view argument, Config *config) {
 
 }  // namespace
 
-Config::Config() : library(VGPU_LIBRARY), record(kRecordFile) {}
+SiteConfig::SiteConfig() : library(VGPU_LIBRARY), record(kRecordFile) {}
 
-Error Config::parse(int argc, char **argv, Config *config) {
-  Config parsed;
+Error SiteConfig::parse(int argc, char **argv, SiteConfig *config) {
+  SiteConfig parsed;
   for (int i = 0; i < argc; ++i) {
     if (Error error = set_key(argv[i], &parsed)) return error;
   }
   *config = std::move(parsed);
   return {};
 }
-
-std::string Config::job_directory(std::uint32_t job_id) const { return region_dir + "/" + std::to_string(job_id); }
 
 bool Audience::includes(uid_t uid) const {
   if (everybody) return true;

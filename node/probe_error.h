@@ -1,4 +1,4 @@
-// What vgpu-probe prints: the text of a node (node.h), or "error <fault> <sentence>".
+// What vgpu-probe prints in place of an answer: "error <fault> <sentence>".
 #pragma once
 
 #include <charconv>
@@ -9,20 +9,20 @@
 
 namespace vgpu::node {
 
-inline constexpr std::string_view kErrorAnswer = "error ";
+inline constexpr std::string_view kProbeErrorPrefix = "error ";
 
-inline std::string format_error_answer(const Error &error) {
+inline std::string format_probe_error(const Error &error) {
   std::string sentence = error.text;
   for (char &c : sentence) {
     if (c == '\n') c = ' ';
   }
-  return std::string(kErrorAnswer) + std::to_string(static_cast<unsigned>(error.fault)) + " " + sentence + "\n";
+  return std::string(kProbeErrorPrefix) + std::to_string(static_cast<unsigned>(error.fault)) + " " + sentence + "\n";
 }
 
-// No error: the answer is none of these.
-inline Error parse_error_answer(std::string_view answer) {
-  if (answer.substr(0, kErrorAnswer.size()) != kErrorAnswer || answer.back() != '\n') return {};
-  answer.remove_prefix(kErrorAnswer.size());
+// No error: the answer is another one.
+inline Error parse_probe_error(std::string_view answer) {
+  if (answer.substr(0, kProbeErrorPrefix.size()) != kProbeErrorPrefix || answer.back() != '\n') return {};
+  answer.remove_prefix(kProbeErrorPrefix.size());
   answer.remove_suffix(1);
   unsigned fault = 0;
   const auto [end, trouble] = std::from_chars(answer.data(), answer.data() + answer.size(), fault);

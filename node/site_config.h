@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "directory.h"
 #include "values.h"
 
 namespace vgpu::node {
@@ -35,8 +36,8 @@ struct Audience {
   bool includes(uid_t uid) const;
 };
 
-struct Config {
-  std::string region_dir = "/run/vgpu";
+struct SiteConfig {
+  std::string region_dir = region::kRegionDirectory;
   std::uint64_t region_size = std::uint64_t{64} << 20;  // of the tmpfs mounted there; 0: none is mounted
   std::string library;
   std::string nvml;
@@ -61,13 +62,12 @@ struct Config {
   Summary summary = Summary::used;
   LogLevel log = LogLevel::info;
 
-  Config();
+  SiteConfig();
 
   // Stops at the first thing it does not understand.
-  static Error parse(int argc, char **argv, Config *config);
+  static Error parse(int argc, char **argv, SiteConfig *config);
 
-  // The region directory of a job: its region, or what stands in for it.
-  std::string job_directory(std::uint32_t job_id) const;
+  RegionDirectory directory() const { return RegionDirectory(region_dir); }
 };
 
 }  // namespace vgpu::node

@@ -1,0 +1,18 @@
+// The directory that holds all regions of a node: made once, cleaned at every start of slurmd and after every job.
+#pragma once
+
+#include <cstdint>
+
+#include "base/error.h"
+#include "node/site_config.h"
+
+namespace vgpu::spank {
+
+// After the job. Whoever still runs keeps its mapping and harms nobody.
+Error remove_job(const node::SiteConfig &config, std::uint32_t job_id);
+
+// The directory for everything, on a small file system of its own; and nothing left in it by creators that were killed.
+Error make_region_dir(const node::SiteConfig &config);
+Error clean_region_dir(const node::SiteConfig &config);
+
+}  // namespace vgpu::spank
