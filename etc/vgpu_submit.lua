@@ -1,14 +1,13 @@
--- The scheduler's side of --gpu-mem: how many shards a job needs. Loaded by job_submit.lua, which holds the site's
--- table; nothing in here is to be edited.
+-- The scheduler's side of --gpu-mem: how many shards a job needs. job_submit.lua loads this file and has the site's
+-- table; do not edit anything here.
 --
 -- setup(site)                     the rules of one site:
---   .submit(job, partition_list)  a job with --gpu-mem gets gres/shard, or a sentence why not
---   .modify(job, record, uid)     a waiting job cannot be made to pay less than it was charged
--- memory(text)                    what a value of --gpu-mem means; the same rules as node/values.h
+--   .submit(job, partition_list)  a job with --gpu-mem gets gres/shard, or a message that says why not
+--   .modify(job, record, uid)     the shards of a waiting job cannot be lowered
+-- memory(text)                    what a value of --gpu-mem means; the same rules as in node/values.h
 --
--- Runs inside slurmctld, in Lua 5.1 to 5.4. Nothing here depends on how Slurm spells a request ("gres:shard:8" up to
--- 23.02, "gres/shard:8" since 23.11): reading takes both, and writing goes through the field `gres`, to which Slurm
--- itself adds what it wants to see.
+-- Runs inside slurmctld, in Lua 5.1 to 5.4. It does not depend on how Slurm spells a request ("gres:shard:8" up to
+-- 23.02, "gres/shard:8" since 23.11): it reads both, and writes the field `gres`, to which Slurm itself adds the prefix.
 
 local M = {}
 
@@ -74,7 +73,7 @@ function M.memory(text)
   return { bytes = bytes }
 end
 
--- What a user typed, safe to show on a terminal and in a log.
+-- A user's input, made safe for a terminal and a log.
 function M.shown(text)
   local plain = text:sub(1, 40):gsub("[^ -~]", "?")
   return #text > 40 and plain .. "..." or plain
@@ -83,7 +82,7 @@ end
 -- ---- requests as Slurm spells them ----------------------------------------------------------------------------------
 
 -- "gres:gpu:a100:2,gres/shard:4" as { {text = "gpu:a100:2", name = "gpu", count = 2}, ... }. A count of nil is one that
--- only Slurm understands.
+-- only Slurm can interpret.
 function M.requests(text)
   local found = {}
   for item in (text or ""):gmatch("[^,]+") do
@@ -108,7 +107,7 @@ end
 
 local MOST_SHARDS = 2000 -- shards times bytes has to be exact in a double
 
--- While slurmctld loads the script: it logs the sentence, and keeps the script it had.
+-- Called while slurmctld loads the script: slurmctld logs the message and keeps the script that it had.
 local function bad_table(what, why) error("vgpu: job_submit.lua: " .. what .. ": " .. why, 0) end
 
 local function checked_gpus(gpus)
@@ -218,7 +217,7 @@ local function refuse(text, why)
   return slurm.ERROR
 end
 
--- The option as the plugin sent it; nil when there is none. Twice with two values: somebody made that up.
+-- The option as the plugin sent it; nil if there is none. The plugin never sends it twice with different values.
 local function option(job)
   local found, twice
   for _, entry in pairs(job.spank_job_env or {}) do
@@ -300,7 +299,7 @@ function M.modify(job, record, uid)
   if not had or (wants and wants.count and had.count and wants.count >= had.count) then return slurm.SUCCESS end
   local why = " stands for its --gpu-mem and cannot be lowered; submit it again with less"
   slurm.log_user("%s", "vgpu: the job's " .. had.text .. why)
-  -- 22.05's scontrol says nothing but "Unspecified error": the administrator can look here.
+  -- scontrol of 22.05 shows only "Unspecified error"; the administrator finds the reason in this log.
   slurm.log_info("%s", "vgpu: uid " .. string.format("%d", uid) .. ": the job's " .. had.text .. why)
   return slurm.ERROR
 end

@@ -23,8 +23,8 @@ struct Option {
 constexpr Option kOptions[] = {
     {"gpu-mem", "SIZE",
      "device memory that all tasks of the job together may use on each GPU of a node: 8G, 512M, 1.5G, 50% of the GPU, "
-     "or a list with one value per GPU (4G,8G); `none' opts out where the site allows it. Environment: VGPU_MEM. "
-     "(Host memory is --mem-per-gpu.)",
+     "or a list with one value for each GPU (4G,8G); `none' asks for no limit, if the site allows that. Environment: "
+     "VGPU_MEM. (For host memory use --mem-per-gpu.)",
      &RawOptions::mem, "VGPU_MEM", "_SLURM_SPANK_OPTION_vgpu_gpu_mem"},
     {"gpu-sm", "PERCENT",
      "share of the SM time of each GPU that all tasks of the job together may use: 1 to 100. Environment: VGPU_SM.",

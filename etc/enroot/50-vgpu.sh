@@ -1,9 +1,9 @@
 #!/bin/bash
-# For /etc/enroot/hooks.d: shows a container the regions of its user's jobs and the library, under the names they have
-# outside. pyxis starts containers before LD_PRELOAD and VGPU_REGION are set; those reach the container afterwards.
+# For /etc/enroot/hooks.d: mounts the regions of the user's jobs and the library into a container, under the same paths as
+# on the host. pyxis starts containers before LD_PRELOAD and VGPU_REGION are set; they reach the container afterwards.
 set -eu
 
-# As in plugstack.conf.d, when they are set there.
+# Change these if library= or region_dir= is set in plugstack.conf.d.
 library=/usr/lib/slurm-vgpu/libvgpu.so
 regions=/run/vgpu
 
@@ -12,7 +12,7 @@ mount_line() { # SOURCE TARGET dir|file OPTIONS
 }
 
 [ -n "${SLURM_JOB_ID:-}" ] || exit 0
-# By owner, not by SLURM_JOB_ID: that is the first component's in a heterogeneous job.
+# By owner, not by SLURM_JOB_ID, which is that of the first component in a heterogeneous job.
 found=
 for region in "$regions"/[0-9]*; do
   [ -O "$region/usage" ] || continue
@@ -28,7 +28,7 @@ if [ ! -e "$library" ]; then
 fi
 mount_line "$library" "$library" file ro
 [ ! -e "$regions/node" ] || mount_line "$regions/node" "$regions/node" file ro,noexec
-# preload=ldso: what the environment says must not matter in the container either.
+# preload=ldso: the environment must have no influence in the container either.
 if [ -e "$regions/ld.so.preload" ]; then
   mount_line "$regions/ld.so.preload" /etc/ld.so.preload file ro,noexec
   [ ! -O "$regions/$SLURM_JOB_ID/usage" ] || mount_line "$regions/$SLURM_JOB_ID" /run/vgpu/self dir rw,noexec

@@ -12,13 +12,13 @@ namespace vgpu::run {
 namespace {
 
 constexpr char kFooter[] =
-    "SIZE is like 8G, 1.5G or 512M (binary), or 50% of the GPU; a list with commas\n"
-    "has a value for each GPU. Without it the limit is the GPU's own size. A Slurm\n"
-    "job's limits, where there are some, stay as they are.\n"
+    "SIZE is a number with a unit (8G, 1.5G, 512M; powers of 1024), a part of the\n"
+    "GPU (50%), or a list with commas and one value for each GPU. The default is the\n"
+    "size of the GPU. The limits of a surrounding Slurm job stay as they are.\n"
     "\n"
-    "The exit status is the largest of the ranks', where death by signal N counts\n"
-    "as 128+N; 127 or 126 when PROGRAM cannot be found or started; 2 when vgpu-run\n"
-    "itself fails.";
+    "The exit status is the largest of those of the ranks; a rank killed by signal N\n"
+    "counts as 128+N. It is 127 or 126 if PROGRAM cannot be found or started, and 2\n"
+    "if vgpu-run itself fails.";
 
 class HelpFormatter : public CLI::Formatter {
  public:
@@ -50,23 +50,23 @@ std::string take_command(std::vector<std::string> rest, std::vector<std::string>
 std::optional<Options> parse_options(int argc, char **argv, int *status) {
   Options options;
   std::string memory, sm;
-  CLI::App app("Runs ranks of a program that share a limit on GPU memory and GPU time.", "vgpu-run");
+  CLI::App app("Runs the ranks of a program under a common limit on GPU memory and GPU time.", "vgpu-run");
   app.formatter(std::make_shared<HelpFormatter>());
   app.get_formatter()->column_width(26);
-  app.set_help_flag("-h,--help", "this text");
-  app.set_version_flag("--version", "vgpu-run (slurm-vgpu) " VGPU_VERSION, "which version this is");
-  app.add_option("-n,--ranks", options.ranks, "how many ranks to start (1)")
+  app.set_help_flag("-h,--help", "print this help");
+  app.set_version_flag("--version", "vgpu-run (slurm-vgpu) " VGPU_VERSION, "print the version");
+  app.add_option("-n,--ranks", options.ranks, "start N ranks (1)")
       ->type_name("N")
       ->check(CLI::Range(1u, region::kSlots - 1).description(""));
   const CLI::Option *has_memory =
-      app.add_option("--gpu-mem", memory, "memory on each GPU for all ranks together")->type_name("SIZE");
+      app.add_option("--gpu-mem", memory, "memory of all ranks together on each GPU")->type_name("SIZE");
   const CLI::Option *has_sm =
       app.add_option("--gpu-sm", sm, "share of each GPU's time, 1 to 100")->type_name("PERCENT");
-  app.add_option("--gpus", options.gpus, "only these GPUs, as nvidia-smi -L counts them: 0,2")
+  app.add_option("--gpus", options.gpus, "use only these GPUs, numbered as by nvidia-smi -L: 0,2")
       ->type_name("LIST")
       ->delimiter(',')
       ->allow_extra_args(false);
-  app.add_option("--library", options.library, "the libvgpu.so to preload")->type_name("PATH");
+  app.add_option("--library", options.library, "preload this libvgpu.so")->type_name("PATH");
   app.prefix_command();
   app.footer(kFooter);
 

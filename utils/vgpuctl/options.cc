@@ -16,11 +16,12 @@ namespace vgpu::ctl {
 namespace {
 
 constexpr char kFooter[] =
-    "vgpuctl without a command lists. `vgpuctl COMMAND --help` tells more.\n"
+    "Without a command, vgpuctl lists. `vgpuctl COMMAND --help` explains a command.\n"
     "\n"
-    "Exit status: 0, 1 what was asked for makes no sense, is not allowed or does not\n"
-    "work, 2 no such job here, 3 a region is damaged or of another version, 4 something\n"
-    "is stale (check, gc --dry-run), 5 somebody holds uncounted memory (audit).";
+    "Exit status: 0 success; 1 the request makes no sense, is not allowed or failed;\n"
+    "2 no such job on this node; 3 a region is damaged or of another version;\n"
+    "4 something is stale (check, gc --dry-run); 5 a process holds GPU memory that\n"
+    "is counted nowhere (audit).";
 
 class HelpFormatter : public CLI::Formatter {
  public:
@@ -40,18 +41,18 @@ struct LimitTexts {
 class Parser {
  public:
   explicit Parser(Options *options)
-      : options_(*options), app_("Looks at the GPU limits of the jobs on this node.", "vgpuctl") {
+      : options_(*options), app_("Shows and changes the GPU limits of the jobs on this node.", "vgpuctl") {
     app_.formatter(std::make_shared<HelpFormatter>());
     app_.get_formatter()->column_width(30);
-    app_.set_help_flag("-h,--help", "this text");
-    app_.set_version_flag("--version", "vgpuctl (slurm-vgpu) " VGPU_VERSION, "which version this is");
+    app_.set_help_flag("-h,--help", "print this help");
+    app_.set_version_flag("--version", "vgpuctl (slurm-vgpu) " VGPU_VERSION, "print the version");
     app_.require_subcommand(1);
     app_.fallthrough();
     app_.footer(kFooter);
-    app_.add_option("--region-dir", options_.region_dir, "where the regions are (/run/vgpu)")
+    app_.add_option("--region-dir", options_.region_dir, "the directory of the regions (/run/vgpu)")
         ->type_name("DIR")
         ->envname("VGPU_REGION_DIR");
-    app_.add_option("--nvml-library", options_.nvml, "NVML, if it is not libnvidia-ml.so.1")->type_name("PATH");
+    app_.add_option("--nvml-library", options_.nvml, "the NVML library (libnvidia-ml.so.1)")->type_name("PATH");
     add_list();
     add_show();
     add_top();
@@ -84,12 +85,12 @@ class Parser {
     commands_.insert(name);
     sub->footer("");
     sub->formatter(app_.get_formatter());
-    sub->set_help_flag("-h,--help", "this text");
+    sub->set_help_flag("-h,--help", "print this help");
     sub->callback([this, command] { options_.command = command; });
     return sub;
   }
   void add_job(CLI::App *sub) {
-    sub->add_option("JOB", options_.job, "a job id; of a vgpu-run, its PID")->type_name("")->required();
+    sub->add_option("JOB", options_.job, "a job id, or the PID of a vgpu-run")->type_name("")->required();
   }
   void add_filters(CLI::App *sub) {
     sub->add_option("-j,--jobs", options_.jobs, "only these jobs")->type_name("JOB,...")->delimiter(',');
@@ -98,24 +99,24 @@ class Parser {
         ->type_name("GPU,...")
         ->delimiter(',');
   }
-  void add_json(CLI::App *sub) { sub->add_flag("--json", options_.json, "JSON; see docs/vgpuctl.schema.json"); }
-  void add_bytes(CLI::App *sub) { sub->add_flag("--bytes", options_.bytes, "sizes in bytes"); }
-  void add_color(CLI::App *sub) { sub->add_flag("!--no-color", options_.color, "no colours"); }
+  void add_json(CLI::App *sub) { sub->add_flag("--json", options_.json, "print JSON; see docs/vgpuctl.schema.json"); }
+  void add_bytes(CLI::App *sub) { sub->add_flag("--bytes", options_.bytes, "print sizes in bytes"); }
+  void add_color(CLI::App *sub) { sub->add_flag("!--no-color", options_.color, "use no colours"); }
 
   void add_plugstack(CLI::App *sub) {
-    sub->add_option("--plugstack", options_.plugstack, "plugstack.conf, if Slurm's is elsewhere")->type_name("FILE");
+    sub->add_option("--plugstack", options_.plugstack, "the plugstack.conf to read")->type_name("FILE");
   }
 
   void add_list() {
-    CLI::App *sub = add("list", "one row for each job and GPU", list);
+    CLI::App *sub = add("list", "list jobs: one row for each job and GPU", list);
     add_filters(sub);
-    sub->add_option("-o,--format", options_.columns, "which columns")->type_name("COLUMN,...");
-    sub->add_flag("!-n,!--noheader", options_.header, "no header");
-    sub->add_flag("-P,--parsable", options_.parsable, "a | between columns");
+    sub->add_option("-o,--format", options_.columns, "print these columns")->type_name("COLUMN,...");
+    sub->add_flag("!-n,!--noheader", options_.header, "print no header");
+    sub->add_flag("-P,--parsable", options_.parsable, "put | between columns, without padding");
     add_json(sub);
     add_bytes(sub);
-    sub->add_flag("--sm", ask_for_sm_, "SM-USED from NVML, for jobs without an SM limit, too");
-    sub->add_option("--watch", options_.every_s, "again every SEC seconds (2)")
+    sub->add_flag("--sm", ask_for_sm_, "ask NVML for SM-USED of all jobs");
+    sub->add_option("--watch", options_.every_s, "repeat every SEC seconds (2)")
         ->type_name("SEC")
         ->expected(0, 1)
         ->default_str("2")
@@ -127,20 +128,20 @@ class Parser {
     });
   }
   void add_show() {
-    CLI::App *sub = add("show", "one job: limits, devices and every rank", show);
+    CLI::App *sub = add("show", "show one job: limits, GPUs and every process", show);
     add_job(sub);
     add_json(sub);
     add_bytes(sub);
     add_color(sub);
   }
   void add_top() {
-    CLI::App *sub = add("top", "a live view; q quits", top);
+    CLI::App *sub = add("top", "show a live view; q quits", top);
     add_filters(sub);
     options_.every_s = 0;
-    sub->add_option("-d,--delay", delay_s_, "seconds between two looks (1)")
+    sub->add_option("-d,--delay", delay_s_, "seconds between updates (1)")
         ->type_name("SEC")
         ->check(CLI::Range(0.1, 3600.0).description(""));
-    sub->add_flag("!--no-sm", options_.ask_nvml, "do not ask NVML for the use of the SMs");
+    sub->add_flag("!--no-sm", options_.ask_nvml, "do not ask NVML for SM-USED");
     add_color(sub);
     sub->callback([this] {
       options_.command = top;
@@ -148,23 +149,21 @@ class Parser {
     });
   }
   void add_report() {
-    CLI::App *sub = add("report", "a job that has ended", report);
+    CLI::App *sub = add("report", "show what an ended job has used", report);
     add_job(sub);
-    sub->add_option("--record", options_.record, "where the epilog keeps ended jobs")->type_name("FILE");
-    add_json(sub);
+    sub->add_option("--record", options_.record, "the file to which the epilog writes ended jobs")->type_name("FILE");
+    sub->add_flag("--json", options_.json, "print the job's line of that file");
   }
   void add_metrics() {
-    CLI::App *sub = add("metrics", "for Prometheus", metrics);
-    sub->add_option("-o,--output", options_.output, "a file to replace, in place of standard output")
-        ->type_name("FILE");
-    sub->add_option("--job-files", options_.job_files, "also dcgm-exporter's files: the jobs of each GPU")
-        ->type_name("DIR");
-    sub->add_flag("!--no-sm", options_.ask_nvml, "do not ask NVML for the use of the SMs");
+    CLI::App *sub = add("metrics", "print figures for Prometheus", metrics);
+    sub->add_option("-o,--output", options_.output, "replace this file instead of printing")->type_name("FILE");
+    sub->add_option("--job-files", options_.job_files, "also write the job files of dcgm-exporter")->type_name("DIR");
+    sub->add_flag("!--no-sm", options_.ask_nvml, "do not ask NVML for SM-USED");
   }
   void add_gc() {
-    CLI::App *sub = add("gc", "remove what ended jobs have left", gc);
-    sub->add_flag("--dry-run", options_.dry_run, "only say what would go; status 4 if there is something");
-    sub->add_option("--older-than", options_.grace_s, "nothing younger than that: 90s, 10m, 2h, 1d (10m)")
+    CLI::App *sub = add("gc", "remove what ended jobs have left behind", gc);
+    sub->add_flag("--dry-run", options_.dry_run, "only print what would be removed");
+    sub->add_option("--older-than", options_.grace_s, "keep what is younger: 90s, 10m, 2h, 1d (10m)")
         ->type_name("TIME")
         ->transform(
             CLI::AsNumberWithUnit(std::map<std::string, std::uint64_t>{{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}},
@@ -174,32 +173,32 @@ class Parser {
   void add_set() {
     CLI::App *sub = add("set", "change the limits of a running job; for root", set);
     add_job(sub);
-    sub->add_option("--gpu-mem", limit_texts_.memory, "like 12G or 50%; a list has a value for each GPU")
+    sub->add_option("--gpu-mem", limit_texts_.memory, "12G, 50%, or a list with a value for each GPU")
         ->type_name("SIZE");
     sub->add_option("--gpu-sm", limit_texts_.sm, "1 to 100")->type_name("PERCENT");
     sub->add_option("-i,--gpu", options_.gpus, "only on these GPUs")->type_name("GPU,...")->delimiter(',');
     add_plugstack(sub);
-    sub->add_flag("--force", options_.force, "also more than the GPU has room for beside other jobs");
+    sub->add_flag("--force", options_.force, "allow more than the GPU has room for");
   }
   void add_check() {
-    CLI::App *sub = add("check", "is this node as it should be", check);
-    sub->add_option("--pid", options_.pid, "also: does this process keep to its limits")
+    CLI::App *sub = add("check", "check the installation on this node", check);
+    sub->add_option("--pid", options_.pid, "also check that this process is limited")
         ->type_name("PID")
         ->check(CLI::PositiveNumber.description(""));
-    sub->add_option("--library", options_.library, "the libvgpu.so to look at")->type_name("PATH");
-    sub->add_option("--plugin", options_.plugin, "the spank_vgpu.so to look at")->type_name("PATH");
+    sub->add_option("--library", options_.library, "the libvgpu.so to check")->type_name("PATH");
+    sub->add_option("--plugin", options_.plugin, "the spank_vgpu.so to check")->type_name("PATH");
     add_plugstack(sub);
     add_color(sub);
   }
   void add_topo() {
-    CLI::App *sub = add("topo", "GPUs, NUMA nodes, cores, and the jobs on them", topo);
-    sub->add_flag("--svg", options_.svg, "as a drawing");
-    sub->add_option("--hwloc-xml", options_.hwloc_xml, "a topology saved by lstopo")->type_name("FILE");
+    CLI::App *sub = add("topo", "show GPUs, NUMA nodes, cores, and the jobs on them", topo);
+    sub->add_flag("--svg", options_.svg, "draw it as SVG");
+    sub->add_option("--hwloc-xml", options_.hwloc_xml, "use a topology saved by lstopo")->type_name("FILE");
   }
   void add_audit() {
-    CLI::App *sub = add("audit", "what NVML says, beside what the regions say", audit);
-    sub->add_flag("!-n,!--noheader", options_.header, "no header");
-    sub->add_flag("-P,--parsable", options_.parsable, "a | between columns");
+    CLI::App *sub = add("audit", "compare NVML's processes with the regions", audit);
+    sub->add_flag("!-n,!--noheader", options_.header, "print no header");
+    sub->add_flag("-P,--parsable", options_.parsable, "put | between columns, without padding");
     add_bytes(sub);
     add_color(sub);
   }
