@@ -1,4 +1,4 @@
-// Rank: a process's slot, and its reserve and release.
+// Rank: a process's slot, and what it charges and releases.
 #include <algorithm>
 
 #include "base/clock.h"
@@ -153,12 +153,6 @@ Grant Rank::add(unsigned dev, Kind kind, std::uint64_t bytes, const Word *limit)
 
 Grant Rank::try_to_reserve(unsigned dev, Kind kind, std::uint64_t bytes) {
   return add(dev, kind, bytes, &region_->device(dev).memory_bytes);
-}
-
-Grant Rank::reserve(unsigned dev, Kind kind, std::uint64_t bytes) {
-  const Grant grant = try_to_reserve(dev, kind, bytes);
-  if (grant == Grant::refused) note_refusal(dev);
-  return grant;
 }
 
 void Rank::note_refusal(unsigned dev) {
