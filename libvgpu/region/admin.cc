@@ -2,7 +2,7 @@
 //
 // The usage file belongs to the job's user, who may truncate it at any moment: a process that maps it must be ready to
 // die of SIGBUS. So all work on the mapping is done by a child, which shares nothing with its parent but the result.
-// What must not fail because of him, storing the limits, needs only root's own file.
+// What must not fail because of them, storing the limits, needs only root's own file.
 #include "admin.h"
 
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 // files are opened, checked, swept and read may be changed in this folder alone; their layout is shared with every release
 // that runs beside this one, and the protocol of accounting.h with tests/model.
 //
-//   Region::create(parent, name, spec)     the plugin, or a user for himself, before any rank runs
+//   Region::create(parent, name, spec)     the plugin, or a user for themselves, before any rank runs
 //   Region::attach(directory, trust, &r)   a rank maps the region
 //   Rank::attach(region, &rank)            ... and takes a slot in it
 //   rank.try_to_reserve(dev, kind, bytes)  BEFORE the driver allocates: granted, or over the limit

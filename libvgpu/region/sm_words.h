@@ -5,7 +5,7 @@
 
 namespace vgpu::region {
 
-// The job's user can write any number into his own words: a later `tat` than this is not believed.
+// The job's user can write any number into their own words: a later `tat` than this is not believed.
 inline constexpr std::uint64_t kLargestDebtNs = 600'000'000'000;
 
 // What a launch is charged is its measured cost times `ratio`, which the elected rank learns from NVML.
