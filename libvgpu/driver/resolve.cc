@@ -162,7 +162,7 @@ void *find_real(Symbol symbol) {
   for (unsigned row = 0; row < kSymbols; ++row) {
     if (kSymbolRows[row].library != library) continue;
     // Whoever stands between us and the library in the global scope has a right to be called; if the library is not
-    // there, he could not call it.
+    // there, they could not call it.
     void *real = shared ? behind_us(row) : nullptr;
     if (real == nullptr && handle != nullptr) real = loader_symbol(handle, kSymbolRows[row].symbol);
     void *none = nullptr;

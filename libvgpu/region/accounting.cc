@@ -90,7 +90,7 @@ Commit commit(const Usage &usage, unsigned dev, const Operation &operation, cons
       return Commit::done;
     }
     VGPU_STEP(commit_lost_total);
-    // Somebody on another core was faster. Stepping aside for the time of a few operations lets him do them within his
+    // A process on another core was faster. Stepping aside for the time of a few operations lets it do them within its
     // own cache instead of passing the line to and fro: 8 processes on 2 cores get twice as far. Nobody is waited for.
     for (unsigned i = 0; i < kPausesAfterALoss; ++i) cpu_pause();
   }

@@ -2,7 +2,7 @@
 //
 // The usage file belongs to the job's user, who may truncate it at any moment: a process that maps it must be ready to
 // die of SIGBUS. So all work on the mapping is done by a child, which shares nothing with its parent but the result.
-// What must not fail because of him, storing the limits, needs only root's own file.
+// What must not fail because of them, storing the limits, needs only root's own file.
 #include "admin.h"
 
 #include <fcntl.h>
@@ -88,9 +88,7 @@ Error check_change(const char *directory, const RegionFiles &files, const LimitC
   if (change.sm_percent == LimitChange::kKeepSm) return {};
   if (Error error = check_sm_percent(change.sm_percent)) return error;
   if (files.job.launch_hooks == 0) {
-    return make_error(Fault::invalid,
-                      "job %llu started without an SM limit, so its launches are not hooked; start it with "
-                      "--gpu-sm, or set sm=live in plugstack.conf for all jobs",
+    return make_error(Fault::invalid, "job %llu started without an SM limit, so its launches are not hooked",
                       static_cast<unsigned long long>(files.job.job_id));
   }
   return {};

@@ -1,4 +1,5 @@
-// What the two files of a region look like, byte for byte, and who may write which word.
+// What the two files of a region that ranks map look like, byte for byte, and who may write which word. (The third,
+// `lock`, has no content.)
 //
 //   limits   root's; ranks map it read-only.       header | job | generation | one DeviceLimits per device
 //   usage    the job user's; ranks map it shared.  header | claim hint | PID namespaces | owners | suspects
@@ -63,7 +64,7 @@ struct DeviceIdentity {  // written once, at creation
 static_assert(sizeof(DeviceIdentity) == 896);
 
 struct alignas(kLine) DeviceLimits {
-  Word memory_bytes;    // root, under the OFD lock on `limits`; ranks read it after the device word
+  Word memory_bytes;    // root, under the OFD lock on the file `lock`; ranks read it after the device word
   HalfWord sm_percent;  // root, same lock; 100 = no limit; ranks read it with every grant
   alignas(kLine) DeviceIdentity identity;
 };

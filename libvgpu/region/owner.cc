@@ -48,7 +48,7 @@ bool UserMap::maps_root() const {
 
 Trust trust_here() { return std::getenv("SLURM_JOB_ID") != nullptr ? Trust::root : Trust::root_or_self; }
 
-// Where root has no name, his files look like nobody's. So do those of every other stranger: but of the path that the
+// Where root has no name, root's files look like nobody's. So do those of every other stranger: but of the path that the
 // job was given, only root could be the stranger.
 bool is_trusted(uid_t owner, Trust trust, const UserMap &users) {
   const uid_t outside = users.outside(owner);

@@ -1,6 +1,6 @@
 // Who really owns a file, also as seen from within a user namespace, and whether such a file may be believed.
 //
-// There a user may look like root to himself, and root like nobody: owners are therefore translated to what they are
+// There a user may look like root to themselves, and root like nobody: owners are therefore translated to what they are
 // outside before anything is believed of them.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Rank: a process's slot, and its reserve and release.
+// Rank: a process's slot, and what it charges and releases.
 #include <algorithm>
 
 #include "base/clock.h"
@@ -155,12 +155,6 @@ Grant Rank::try_to_reserve(unsigned dev, Kind kind, std::uint64_t bytes) {
   return add(dev, kind, bytes, &region_->device(dev).memory_bytes);
 }
 
-Grant Rank::reserve(unsigned dev, Kind kind, std::uint64_t bytes) {
-  const Grant grant = try_to_reserve(dev, kind, bytes);
-  if (grant == Grant::refused) note_refusal(dev);
-  return grant;
-}
-
 void Rank::note_refusal(unsigned dev) {
   Process *process = attached();
   if (process == nullptr) return;
@@ -207,7 +201,7 @@ std::uint64_t Rank::memory_held(unsigned dev) const {
 
 std::uint64_t Rank::expected_context(unsigned dev) const {
   const DeviceIdentity &identity = region_->device(dev).identity;
-  // Relaxed: a number of its own. The job's user can write there what he likes, so it must make sense.
+  // Relaxed: a number of its own. The job's user can write there what they like, so it must make sense.
   const std::uint64_t measured = region_->usage().device(dev).context_units.load(memory_order_relaxed);
   if (measured != 0 && measured <= units_for(identity.memory_bytes)) return bytes_of(measured);
   return std::uint64_t{identity.context_mib} << 20;

@@ -2,10 +2,10 @@
 // files are opened, checked, swept and read may be changed in this folder alone; their layout is shared with every release
 // that runs beside this one, and the protocol of accounting.h with tests/model.
 //
-//   Region::create(parent, name, spec)     the plugin, or a user for himself, before any rank runs
+//   Region::create(parent, name, spec)     the plugin, or a user for themselves, before any rank runs
 //   Region::attach(directory, trust, &r)   a rank maps the region
 //   Rank::attach(region, &rank)            ... and takes a slot in it
-//   rank.reserve(dev, kind, bytes)         BEFORE the driver allocates: granted, or over the limit
+//   rank.try_to_reserve(dev, kind, bytes)  BEFORE the driver allocates: granted, or over the limit
 //   rank.release(dev, kind, bytes)         AFTER the driver freed
 //   rank.leave()                           at exit; a rank that never gets there is swept by the others
 //   Snapshot::read(directory, trust, &s)   tools look without touching
@@ -82,7 +82,7 @@ enum class Grant : std::uint8_t {
 };
 
 // A process's place in a region. All methods may be called by any thread, once attach() has been; devices are numbered
-// as in the region. A forked child starts detached and takes a slot of its own at its first reserve().
+// as in the region. A forked child starts detached and takes a slot of its own at its first try_to_reserve().
 //
 // Only the end of the process ends its rank: what the driver holds for it, it holds until then.
 class Rank {
@@ -95,8 +95,7 @@ class Rank {
   // `region` must outlive the rank.
   static Error attach(const Region &region, Rank *rank);
 
-  Grant reserve(unsigned dev, Kind kind, std::uint64_t bytes);
-  // For a caller who knows what else to try before this is a refusal, which he then notes.
+  // The caller may know what else to try. Only when nothing is left is it a refusal, which they then note.
   Grant try_to_reserve(unsigned dev, Kind kind, std::uint64_t bytes);
   void note_refusal(unsigned dev);
   // For memory that is there already and whose size was learned only now: charged whatever the limit says.
@@ -214,7 +213,7 @@ struct LimitChange {
   std::uint32_t sm_percent = kKeepSm;
 };
 
-// For root, or the owner of a private region. When it returns, no later reserve() succeeds under the old limit.
+// For root, or the owner of a private region. When it returns, no later try_to_reserve() succeeds under the old limit.
 Error change_limits(const char *directory, Trust trust, const LimitChange &change);
 // Gives back what dead ranks hold, in every slot. `reclaimed` may be null.
 Error sweep_region(const char *directory, Trust trust, unsigned *reclaimed);

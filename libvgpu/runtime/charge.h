@@ -30,7 +30,7 @@ inline CUresult charge(int dev, std::uint64_t bytes, Size size = Size::fixed) {
     log_not_in_job();
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  // Who has no limit may oversubscribe the device with managed memory, as anywhere else.
+  // A job without a limit may oversubscribe the device with managed memory, as anywhere else.
   const auto number = static_cast<unsigned>(dev);
   const bool whatever = size == Size::managed && !is_limited(number);
   const bool charged = whatever ? rank().force(number, region::Kind::data, bytes) == region::Grant::granted

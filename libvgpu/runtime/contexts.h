@@ -26,7 +26,7 @@ extern constinit WipedOnFork<std::atomic<std::uint32_t>> context_epoch;
 bool look_up_place(CUcontext current, Place *place);
 
 // Where the calling thread's current context is. Null: it has none, or it takes a closer look. The driver is asked each
-// time, because who changes the current context need not come by here.
+// time, because what changes the current context need not come by here.
 inline const Place *remembered_place(CUcontext *current) {
   *current = nullptr;
   const std::atomic<std::uint32_t> *epoch = context_epoch.get();

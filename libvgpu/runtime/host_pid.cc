@@ -70,7 +70,7 @@ bool doubt_host_pid() {
 HostPidSearch::HostPidSearch(unsigned dev) : dev_(dev) {
   if (nvml_pid() != 0) return;
   HostPid *state = host_pid.get();
-  // Who has a context there already is listed already. One thread is enough, and nobody waits for it.
+  // A process that has a context there is listed already. One thread is enough, and nobody waits for it.
   if (state == nullptr || live_contexts(dev) != 0 || state->tried[dev].load(std::memory_order_relaxed)) return;
   ours_ = !state->searching.exchange(true, std::memory_order_acquire);
   if (!ours_) return;

@@ -2,8 +2,8 @@
 //
 // There the device's processes are listed before the process's first context and again after it, in steps of 20 ms, until
 // exactly one is new that is no other rank's. That takes as long as the driver needs to show a process, so the job's ranks
-// do it one at a time, under a lock in the region that the kernel drops with its holder. Whoever does not get it in time,
-// or does not see himself in time, does without: his number stays unknown, and so does what his contexts take.
+// do it one at a time, under a lock in the region that the kernel drops with its holder. A rank that does not get it in time,
+// or does not see itself in time, does without: its number stays unknown, and so does what its contexts take.
 //
 // A process of another job that appears in just that moment, before ours does, is taken for ours; doubt_host_pid().
 #pragma once

@@ -105,11 +105,11 @@ void add_holders(unsigned dev, Line *line) {
 
 void add_job(unsigned dev, Line *line) {
   if (job_region().job().job_id != 0) {
-    line->add("job %llu, GPU %u (%s)", static_cast<unsigned long long>(job_region().job().job_id), dev,
-              job_region().device(dev).identity.uuid);
-  } else {
-    line->add("GPU %u (%s)", dev, job_region().device(dev).identity.uuid);
+    line->add("job %llu, ", static_cast<unsigned long long>(job_region().job().job_id));
   }
+  // By UUID, or else by its place: the region, CUDA and Slurm each count the GPUs in their own way.
+  const region::DeviceIdentity &identity = job_region().device(dev).identity;
+  line->add("GPU %s", identity.uuid[0] != '\0' ? identity.uuid : identity.pci_bus_id);
 }
 
 }  // namespace

@@ -36,7 +36,9 @@ struct AttachedRank {
     check(vgpu::region::Rank::attach(region, &rank));
   }
   bool reserve(std::uint64_t bytes) {
-    return rank.reserve(0, vgpu::region::Kind::data, bytes) == vgpu::region::Grant::granted;
+    const vgpu::region::Grant grant = rank.try_to_reserve(0, vgpu::region::Kind::data, bytes);
+    if (grant == vgpu::region::Grant::refused) rank.note_refusal(0);
+    return grant == vgpu::region::Grant::granted;
   }
   void release(std::uint64_t bytes) { rank.release(0, vgpu::region::Kind::data, bytes); }
   std::uint64_t used() { return rank.memory_used(0); }

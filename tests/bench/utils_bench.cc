@@ -51,7 +51,7 @@ struct JobRank {
     check(vgpu::region::Rank::attach(region, &rank));
   }
   void reserve(unsigned dev) {
-    if (rank.reserve(dev, vgpu::region::Kind::data, kPairBytes) != vgpu::region::Grant::granted)
+    if (rank.try_to_reserve(dev, vgpu::region::Kind::data, kPairBytes) != vgpu::region::Grant::granted)
       throw Failure("a rank got nothing");
   }
 

@@ -149,5 +149,5 @@ within_limit() { books | awk '$3 > $2 { over = 1 } END { exit NR == 0 || over }'
 
 refused_once() {
   [ "$(grep -c 'vgpu: ' "$1")" -eq 1 ] &&
-    grep -q '^vgpu: GPU [01] (GPU-[-0-9a-f]*): out of memory: .* used + .* asked > .* limit; .*--gpu-mem$' "$1"
+    grep -q '^vgpu: GPU GPU-[-0-9a-f]*: out of memory: .* used + .* asked > .* limit; .*--gpu-mem$' "$1"
 }

@@ -319,9 +319,8 @@ void HooksTest::expect_held(std::uint64_t bytes, unsigned dev) {
 }
 
 std::string HooksTest::refusal_line(const Refusal &refusal) {
-  return "vgpu: job 7, GPU " + std::to_string(refusal.dev) + " (" + node().uuid(refusal.dev) +
-         "): out of memory: " + refusal.used + " used + " + refusal.asked + " asked > " + refusal.limit + " limit" +
-         refusal.held_by + "; ask for more with --gpu-mem";
+  return "vgpu: job 7, GPU " + node().uuid(refusal.dev) + ": out of memory: " + refusal.used + " used + " +
+         refusal.asked + " asked > " + refusal.limit + " limit" + refusal.held_by + "; ask for more with --gpu-mem";
 }
 
 std::string HooksTest::held_by_itself(const Program &program, const std::string &bytes) {

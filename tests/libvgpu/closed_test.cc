@@ -17,6 +17,14 @@ namespace {
 constexpr uid_t kNobody = 65534;
 constexpr char kNotReady[] = "cuInit 802\n";
 
+// Runs "$@" in a user namespace whose only user is kNobody, called root there: the world as a user's own container sees
+// it. Written from outside, because only there may the map name somebody else.
+constexpr char kInUserNamespace[] = R"(
+/usr/bin/unshare --user /bin/sh -c 'until grep -q . /proc/self/uid_map; do sleep 0.01; done; exec "$@"' sh "$@" &
+until echo 0 65534 1 2>/dev/null >/proc/$!/uid_map; do kill -0 $! || exit 1; sleep 0.01; done
+wait $!
+)";
+
 class Closed : public LevelTest {
  protected:
   Environment told(const std::string &region) const {
@@ -25,11 +33,24 @@ class Closed : public LevelTest {
     return environment;
   }
 
+  Result attempt(const std::string &way, const Environment &environment) const {
+    Words command = launcher_;
+    command.insert(command.end(), {program("attempts"), way});
+    return run(command, environment);
+  }
+
+  // False: not allowed here.
+  bool enter_user_namespace() {
+    if (geteuid() != 0 || !run({"/usr/bin/unshare", "--user", "/bin/true"}, {}).succeeded()) return false;
+    launcher_ = {"/bin/sh", "-c", kInUserNamespace, "sh"};
+    return true;
+  }
+
   // Every way is shut, and one line says why.
   void expect_closed(const Environment &environment, const std::string &why) {
     for (const std::string way : {"linked", "dlsym", "proc"}) {
       SCOPED_TRACE(why + ", " + way);
-      const Result result = run({program("attempts"), way}, environment);
+      const Result result = attempt(way, environment);
       EXPECT_TRUE(result.succeeded()) << result;
       EXPECT_EQ(0u, result.out.find(kNotReady)) << result;
       for (const std::string &line : lines_of(result.out)) {
@@ -46,7 +67,8 @@ class Closed : public LevelTest {
   void expect_open(const Environment &environment, std::size_t lines) {
     for (const std::string way : {"linked", "dlsym", "proc"}) {
       SCOPED_TRACE(way);
-      const Result result = run({program("attempts"), way}, environment);
+      const Result result = attempt(way, environment);
+      EXPECT_TRUE(result.succeeded() && !result.out.empty()) << result;
       for (const std::string &line : lines_of(result.out)) {
         EXPECT_TRUE(line == "end" || line.find(" 0") != std::string::npos) << result;
       }
@@ -67,6 +89,9 @@ class Closed : public LevelTest {
   }
   std::string site_file() const { return node_.scratch() + "/node"; }
   std::string missing() const { return node_.scratch() + "/none"; }
+
+ private:
+  Words launcher_;  // what the programs are started through
 };
 FOR_EACH_LEVEL(Closed);
 
@@ -162,6 +187,23 @@ TEST_P(Closed, AChoiceOfTheUsers) {
   choose_open();
   ASSERT_EQ(0, chown(site_file().c_str(), kNobody, kNobody));
   expect_closed(told(missing()), "there is no region");
+}
+
+TEST_P(Closed, TheSitesChoiceCountsInARootlessContainer) {
+  if (!enter_user_namespace()) GTEST_SKIP() << "needs root and user namespaces";
+  choose_open();
+  Environment environment = told(missing());
+  environment["SLURM_JOB_ID"] = "7";
+  expect_open(environment, 1);  // root's file looks like nobody's there
+}
+
+TEST_P(Closed, AUserWhoLooksLikeRootIsNotTheSite) {
+  if (!enter_user_namespace()) GTEST_SKIP() << "needs root and user namespaces";
+  choose_open();
+  ASSERT_EQ(0, chown(site_file().c_str(), kNobody, kNobody));
+  Environment environment = told(missing());
+  environment["SLURM_JOB_ID"] = "7";
+  expect_closed(environment, "there is no region");  // the user's file looks like root's there
 }
 
 TEST_P(Closed, ToldNothingItIsInert) {

@@ -316,7 +316,7 @@ void LevelTest::expect_charged(const Words &command, const Environment &environm
   const Result result = client.finish();
   EXPECT_TRUE(result.succeeded()) << join(command, " ") << ": " << result;
   EXPECT_NE(std::string::npos, result.out.find("over 2\n")) << join(command, " ") << ": " << result;
-  EXPECT_NE(std::string::npos, result.err.find("vgpu: job 7, GPU 0")) << join(command, " ") << ": " << result;
+  EXPECT_NE(std::string::npos, result.err.find("vgpu: job 7, GPU GPU-")) << join(command, " ") << ": " << result;
 }
 
 }  // namespace vgpu::test

@@ -31,27 +31,27 @@ class AccountingTest : public RegionTest {
 };
 
 TEST_F(AccountingTest, UpToTheLastByteAndNotOneMore) {
-  EXPECT_EQ(rank_.reserve(0, Kind::data, 10 * kMiB - 1), Grant::granted);
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, 10 * kMiB - 1), Grant::granted);
   EXPECT_EQ(used(), 10 * kMiB) << "rounded up to 512";
-  EXPECT_EQ(rank_.reserve(0, Kind::data, 1), Grant::refused);
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, 1), Grant::refused);
   EXPECT_EQ(used(), 10 * kMiB);
   rank_.release(0, Kind::data, 10 * kMiB - 1);
   EXPECT_EQ(used(), 0u);
-  EXPECT_EQ(rank_.reserve(0, Kind::data, 10 * kMiB + 1), Grant::refused);
-  EXPECT_EQ(rank_.reserve(0, Kind::data, 10 * kMiB), Grant::granted);
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, 10 * kMiB + 1), Grant::refused);
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, 10 * kMiB), Grant::granted);
 }
 
 TEST_F(AccountingTest, AnOddLimitIsRoundedDown) {
   LimitChange change;
   change.memory_limit = 1023;
   ASSERT_FALSE(change_limits(path().c_str(), Trust::root_or_self, change));
-  EXPECT_EQ(rank_.reserve(0, Kind::data, 1), Grant::granted);
-  EXPECT_EQ(rank_.reserve(0, Kind::data, 1), Grant::refused);
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, 1), Grant::granted);
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, 1), Grant::refused);
 }
 
 TEST_F(AccountingTest, ARankIsAttachedOnce) {
   EXPECT_EQ(Rank::attach(region_, &rank_).fault, Fault::invalid);
-  EXPECT_EQ(rank_.reserve(0, Kind::data, kMiB), Grant::granted);
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, kMiB), Grant::granted);
 }
 
 // Its process still holds the memory, whatever became of the object.
@@ -59,22 +59,22 @@ TEST_F(AccountingTest, ADestroyedRankStillCounts) {
   {
     Rank passing;
     ASSERT_FALSE(Rank::attach(region_, &passing));
-    ASSERT_EQ(passing.reserve(0, Kind::data, 8 * kMiB), Grant::granted);
+    ASSERT_EQ(reserve(passing, 0, Kind::data, 8 * kMiB), Grant::granted);
   }
-  EXPECT_EQ(rank_.reserve(0, Kind::data, 8 * kMiB), Grant::refused);
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, 8 * kMiB), Grant::refused);
   sleep_ms(kGraceMs + 100);
-  EXPECT_EQ(rank_.reserve(0, Kind::data, 8 * kMiB), Grant::refused);
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, 8 * kMiB), Grant::refused);
 }
 
 TEST_F(AccountingTest, NothingCostsNothing) {
-  EXPECT_EQ(rank_.reserve(0, Kind::data, 0), Grant::granted);
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, 0), Grant::granted);
   EXPECT_EQ(used(), 0u);
 }
 
 TEST_F(AccountingTest, AbsurdSizesAreRefusedNotWrapped) {
   for (const std::uint64_t bytes :
        {~std::uint64_t{0}, ~std::uint64_t{0} - 511, bytes_of(kMaxUnits), bytes_of(kMaxUnits) + 1}) {
-    EXPECT_EQ(rank_.reserve(0, Kind::data, bytes), Grant::refused) << bytes;
+    EXPECT_EQ(reserve(rank_, 0, Kind::data, bytes), Grant::refused) << bytes;
     EXPECT_EQ(used(), 0u);
   }
   EXPECT_EQ(rank_.force(0, Kind::data, bytes_of(kMaxUnits)), Grant::granted);
@@ -85,19 +85,19 @@ TEST_F(AccountingTest, AbsurdSizesAreRefusedNotWrapped) {
 }
 
 TEST_F(AccountingTest, DevicesAreApart) {
-  EXPECT_EQ(rank_.reserve(0, Kind::data, 10 * kMiB), Grant::granted);
-  EXPECT_EQ(rank_.reserve(1, Kind::data, 10 * kMiB), Grant::granted);
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, 10 * kMiB), Grant::granted);
+  EXPECT_EQ(reserve(rank_, 1, Kind::data, 10 * kMiB), Grant::granted);
   rank_.release(0, Kind::data, kMiB);
   EXPECT_EQ(used(0), 9 * kMiB);
   EXPECT_EQ(used(1), 10 * kMiB);
 }
 
 TEST_F(AccountingTest, KindsAddUp) {
-  EXPECT_EQ(rank_.reserve(0, Kind::context, 1 * kMiB), Grant::granted);
-  EXPECT_EQ(rank_.reserve(0, Kind::module, 2 * kMiB), Grant::granted);
-  EXPECT_EQ(rank_.reserve(0, Kind::data, 3 * kMiB), Grant::granted);
-  EXPECT_EQ(rank_.reserve(0, Kind::other, 4 * kMiB), Grant::granted);
-  EXPECT_EQ(rank_.reserve(0, Kind::data, 1), Grant::refused);
+  EXPECT_EQ(reserve(rank_, 0, Kind::context, 1 * kMiB), Grant::granted);
+  EXPECT_EQ(reserve(rank_, 0, Kind::module, 2 * kMiB), Grant::granted);
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, 3 * kMiB), Grant::granted);
+  EXPECT_EQ(reserve(rank_, 0, Kind::other, 4 * kMiB), Grant::granted);
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, 1), Grant::refused);
   Snapshot snapshot;
   ASSERT_FALSE(Snapshot::read(path().c_str(), Trust::root_or_self, Detail::memory, &snapshot));
   ASSERT_EQ(snapshot.ranks(), 1u);
@@ -111,15 +111,15 @@ TEST_F(AccountingTest, KindsAddUp) {
 TEST_F(AccountingTest, ForcedMemoryCountsAgainstTheNextReserve) {
   EXPECT_EQ(rank_.force(0, Kind::context, 12 * kMiB), Grant::granted);
   EXPECT_EQ(used(), 12 * kMiB);
-  EXPECT_EQ(rank_.reserve(0, Kind::data, 1), Grant::refused);
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, 1), Grant::refused);
   rank_.release(0, Kind::context, 3 * kMiB);
-  EXPECT_EQ(rank_.reserve(0, Kind::data, kMiB), Grant::granted);
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, kMiB), Grant::granted);
 }
 
 TEST_F(AccountingTest, ReleasingMoreThanIsHeldStopsAtZero) {
   RankProcess other(path());
   ASSERT_TRUE(other.reserve(kMiB));
-  ASSERT_EQ(rank_.reserve(0, Kind::data, kMiB), Grant::granted);
+  ASSERT_EQ(reserve(rank_, 0, Kind::data, kMiB), Grant::granted);
   rank_.release(0, Kind::data, 5 * kMiB);
   EXPECT_EQ(used(), kMiB) << "the other rank's memory is untouched";
   rank_.release(0, Kind::module, kMiB);
@@ -130,16 +130,16 @@ TEST_F(AccountingTest, TheLimitIsTheSumOfAllRanks) {
   RankProcess a(path()), b(path());
   EXPECT_TRUE(a.reserve(4 * kMiB));
   EXPECT_TRUE(b.reserve(4 * kMiB));
-  EXPECT_EQ(rank_.reserve(0, Kind::data, 4 * kMiB), Grant::refused);
-  EXPECT_EQ(rank_.reserve(0, Kind::data, 2 * kMiB), Grant::granted);
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, 4 * kMiB), Grant::refused);
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, 2 * kMiB), Grant::granted);
   EXPECT_FALSE(a.reserve(512));
 }
 
 TEST_F(AccountingTest, CountersAreNeverReset) {
-  ASSERT_EQ(rank_.reserve(0, Kind::data, 8 * kMiB), Grant::granted);
-  EXPECT_EQ(rank_.reserve(0, Kind::data, 8 * kMiB), Grant::refused);
+  ASSERT_EQ(reserve(rank_, 0, Kind::data, 8 * kMiB), Grant::granted);
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, 8 * kMiB), Grant::refused);
   rank_.release(0, Kind::data, 8 * kMiB);
-  ASSERT_EQ(rank_.reserve(0, Kind::data, kMiB), Grant::granted);
+  ASSERT_EQ(reserve(rank_, 0, Kind::data, kMiB), Grant::granted);
   rank_.note_launches(0, 100);
   rank_.note_launches(0, 11);
   rank_.note_throttled(0, 5000);
@@ -161,10 +161,10 @@ TEST_F(AccountingTest, CountersAreNeverReset) {
 }
 
 TEST_F(AccountingTest, TheInformationalBlockTellsAboutTheRank) {
-  ASSERT_EQ(rank_.reserve(0, Kind::data, 3 * kMiB), Grant::granted);
-  ASSERT_EQ(rank_.reserve(0, Kind::module, 2 * kMiB), Grant::granted);
+  ASSERT_EQ(reserve(rank_, 0, Kind::data, 3 * kMiB), Grant::granted);
+  ASSERT_EQ(reserve(rank_, 0, Kind::module, 2 * kMiB), Grant::granted);
   rank_.release(0, Kind::data, 3 * kMiB);
-  EXPECT_EQ(rank_.reserve(0, Kind::data, 9 * kMiB), Grant::refused);
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, 9 * kMiB), Grant::refused);
   rank_.note_launches(1, 7);
   rank_.note_throttled(1, 9);
   rank_.note_host_pid(4711);
@@ -186,7 +186,7 @@ TEST_F(AccountingTest, TheInformationalBlockTellsAboutTheRank) {
 // ---- live limits ----------------------------------------------------------------------------------------------------
 
 TEST_F(AccountingTest, ALimitCanBeRaisedAndLoweredLive) {
-  ASSERT_EQ(rank_.reserve(0, Kind::data, 10 * kMiB), Grant::granted);
+  ASSERT_EQ(reserve(rank_, 0, Kind::data, 10 * kMiB), Grant::granted);
   LimitChange change;
   change.dev = 0;
   change.memory_limit = 12 * kMiB;
@@ -195,15 +195,15 @@ TEST_F(AccountingTest, ALimitCanBeRaisedAndLoweredLive) {
   EXPECT_EQ(region_.generation().load(), generation + 1);
   EXPECT_EQ(region_.memory_limit(0), 12 * kMiB);
   EXPECT_EQ(region_.memory_limit(1), 10 * kMiB) << "only the device that was named";
-  EXPECT_EQ(rank_.reserve(0, Kind::data, 2 * kMiB), Grant::granted);
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, 2 * kMiB), Grant::granted);
 
   change.memory_limit = 5 * kMiB;  // below what is used: nothing is taken away, nothing more is had
   ASSERT_FALSE(change_limits(path().c_str(), Trust::root_or_self, change));
   EXPECT_EQ(used(), 12 * kMiB);
-  EXPECT_EQ(rank_.reserve(0, Kind::data, 512), Grant::refused);
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, 512), Grant::refused);
   rank_.release(0, Kind::data, 8 * kMiB);
-  EXPECT_EQ(rank_.reserve(0, Kind::data, kMiB), Grant::granted);
-  EXPECT_EQ(rank_.reserve(0, Kind::data, 512), Grant::refused);
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, kMiB), Grant::granted);
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, 512), Grant::refused);
   expect_consistent();
 }
 
@@ -231,7 +231,7 @@ TEST_F(AccountingTest, BadChangesAreRefusedAndChangeNothing) {
   change.sm_percent = 0;
   refuse(change, "1 to 100");
   change.sm_percent = 50;
-  refuse(change, "--gpu-sm");
+  refuse(change, "launches are not hooked");
   EXPECT_EQ(region_.memory_limit(0), 10 * kMiB);
   EXPECT_EQ(region_.generation().load(), 0u);
 }
@@ -297,7 +297,7 @@ TEST_F(AccountingTest, AUserCannotPreventALimitChange) {
     if (pwrite(usage, "X", 1, 0) != 1 || fchmod(usage, 0666) != 0) return 5;
     phase->store(1);
     while (phase->load() == 1) sleep_ms(1);
-    return rank.reserve(0, Kind::data, 60 * kMiB) == Grant::refused ? 0 : 6;
+    return reserve(rank, 0, Kind::data, 60 * kMiB) == Grant::refused ? 0 : 6;
   });
   while (phase->load() == 0 && waitpid(user, nullptr, WNOHANG) == 0) sleep_ms(1);
   LimitChange change;
@@ -350,7 +350,7 @@ TEST_F(AccountingTest, AMemoryQueryShowsNoGhosts) {
   {
     RankProcess other(path());
     ASSERT_TRUE(other.reserve(3 * kMiB));
-    ASSERT_EQ(rank_.reserve(0, Kind::data, kMiB), Grant::granted);
+    ASSERT_EQ(reserve(rank_, 0, Kind::data, kMiB), Grant::granted);
     EXPECT_EQ(rank_.memory_used(0), 4 * kMiB);
     other.exit();
   }
@@ -366,16 +366,16 @@ TEST_F(AccountingTest, AMemoryQueryShowsNoGhosts) {
 }
 
 TEST_F(AccountingTest, AScribblerHarmsOnlyHimself) {
-  ASSERT_EQ(rank_.reserve(0, Kind::data, kMiB), Grant::granted);
+  ASSERT_EQ(reserve(rank_, 0, Kind::data, kMiB), Grant::granted);
   region_.usage().device(0).total.store(~std::uint64_t{0});
-  EXPECT_EQ(rank_.reserve(0, Kind::data, kMiB), Grant::refused);
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, kMiB), Grant::refused);
   region_.usage().device(0).total.store(0);
   rank_.release(0, Kind::data, kMiB);
   EXPECT_EQ(used(), 0u) << "no underflow";
   region_.usage().owner(rank_.slot()).store(0);
-  EXPECT_EQ(rank_.reserve(0, Kind::data, kMiB), Grant::detached);
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, kMiB), Grant::detached);
   EXPECT_EQ(rank_.trouble().fault, Fault::corrupt);
-  EXPECT_EQ(rank_.reserve(0, Kind::data, kMiB), Grant::detached) << "for good";
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, kMiB), Grant::detached) << "for good";
 }
 
 }  // namespace

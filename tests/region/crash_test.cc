@@ -73,11 +73,11 @@ struct Stage {
   void make_torn_rank() {
     torn = spawn([&] {
       Rank rank;
-      if (Rank::attach(region, &rank) || rank.reserve(0, Kind::data, 2 * kMiB) != Grant::granted) return 1;
+      if (Rank::attach(region, &rank) || reserve(rank, 0, Kind::data, 2 * kMiB) != Grant::granted) return 1;
       step_hook = [](Step step) {
         if (step == Step::commit_swapped_total) raise(SIGSTOP);
       };
-      rank.reserve(0, Kind::data, 3 * kMiB);
+      reserve(rank, 0, Kind::data, 3 * kMiB);
       return 0;
     });
     if (!WIFSTOPPED(wait_for(torn, WUNTRACED))) std::abort();
@@ -100,7 +100,7 @@ bool granted(Grant grant) { return grant == Grant::granted; }
 
 std::function<bool(Stage &, Rank &)> holding(std::uint64_t bytes) {
   return [bytes](Stage &stage, Rank &rank) {
-    return !Rank::attach(stage.region, &rank) && granted(rank.reserve(0, Kind::data, bytes));
+    return !Rank::attach(stage.region, &rank) && granted(reserve(rank, 0, Kind::data, bytes));
   };
 }
 
@@ -121,10 +121,10 @@ bool set_limit_as_root(Stage &stage, std::uint64_t bytes) {
 std::vector<Scenario> scenarios() {
   std::vector<Scenario> all;
   all.push_back({.name = "reserve", .before = holding(kMiB), .act = [](Stage &, Rank &rank) {
-                   return granted(rank.reserve(0, Kind::data, 4 * kMiB));
+                   return granted(reserve(rank, 0, Kind::data, 4 * kMiB));
                  }});
   all.push_back({.name = "first_on_an_empty_lane",
-                 .act = [](Stage &, Rank &rank) { return granted(rank.reserve(0, Kind::module, 4 * kMiB)); }});
+                 .act = [](Stage &, Rank &rank) { return granted(reserve(rank, 0, Kind::module, 4 * kMiB)); }});
   all.push_back({.name = "force", .before = holding(kMiB), .act = [](Stage &, Rank &rank) {
                    return granted(rank.force(0, Kind::context, 4 * kMiB));
                  }});
@@ -144,14 +144,14 @@ std::vector<Scenario> scenarios() {
                        stage.held_by_living = 8 * kMiB;
                      },
                  .before = holding(2 * kMiB),
-                 .act = [](Stage &, Rank &rank) { return rank.reserve(0, Kind::data, 12 * kMiB) == Grant::refused; }});
+                 .act = [](Stage &, Rank &rank) { return reserve(rank, 0, Kind::data, 12 * kMiB) == Grant::refused; }});
   all.push_back({.name = "reserve_after_a_torn_one",
                  .prepare =
                      [](Stage &stage) {
                        stage.make_torn_rank();
                        stage.held_by_living = 5 * kMiB;
                      },
-                 .act = [](Stage &, Rank &rank) { return granted(rank.reserve(0, Kind::data, kMiB)); }});
+                 .act = [](Stage &, Rank &rank) { return granted(reserve(rank, 0, Kind::data, kMiB)); }});
   all.push_back({.name = "reclaim_of_a_torn_rank",
                  .prepare =
                      [](Stage &stage) {
@@ -160,7 +160,7 @@ std::vector<Scenario> scenarios() {
                        wait_for(stage.torn);
                        stage.torn = 0;
                      },
-                 .act = [](Stage &, Rank &rank) { return granted(rank.reserve(0, Kind::data, 14 * kMiB)); }});
+                 .act = [](Stage &, Rank &rank) { return granted(reserve(rank, 0, Kind::data, 14 * kMiB)); }});
   all.push_back({.name = "lost_race", .before = holding(kMiB), .act = [](Stage &stage, Rank &rank) {
                    // Right before our CAS somebody else's succeeds.
                    Rank rival;
@@ -169,9 +169,9 @@ std::vector<Scenario> scenarios() {
                    interference = [&](Step step) {
                      if (step != Step::commit_read_limit || done) return;
                      done = true;
-                     rival.reserve(0, Kind::data, 512);
+                     reserve(rival, 0, Kind::data, 512);
                    };
-                   const bool ok = granted(rank.reserve(0, Kind::data, kMiB));
+                   const bool ok = granted(reserve(rank, 0, Kind::data, kMiB));
                    interference = nullptr;
                    return ok && done;
                  }});
@@ -182,7 +182,7 @@ std::vector<Scenario> scenarios() {
                        stage.torn = spawn([&] {
                          Rank rank;
                          if (Rank::attach(stage.region, &rank)) return 1;
-                         rank.reserve(0, Kind::data, 8 * kMiB);
+                         reserve(rank, 0, Kind::data, 8 * kMiB);
                          execl("/bin/sleep", "sleep", "60", nullptr);
                          return 2;
                        });
@@ -191,7 +191,7 @@ std::vector<Scenario> scenarios() {
                        while (liveness.token(2) == Token::held) sleep_ms(1);
                        stage.held_by_living = 8 * kMiB;
                      },
-                 .act = [](Stage &, Rank &rank) { return rank.reserve(0, Kind::data, kLimit) == Grant::refused; }});
+                 .act = [](Stage &, Rank &rank) { return reserve(rank, 0, Kind::data, kLimit) == Grant::refused; }});
   all.push_back({.name = "attach",
                  .before = [](Stage &, Rank &) { return true; },
                  .act = [](Stage &stage, Rank &rank) { return !Rank::attach(stage.region, &rank); },
@@ -278,10 +278,10 @@ TEST_P(CrashTest, KilledAtEveryStep) {
     change.memory_limit = kLimit;
     ASSERT_FALSE(change_limits(stage_->path().c_str(), Trust::root_or_self, change));
     const Stopwatch watch;
-    EXPECT_EQ(stage_->live.reserve(0, Kind::other, kLimit - stage_->held_by_living), Grant::granted)
+    EXPECT_EQ(reserve(stage_->live, 0, Kind::other, kLimit - stage_->held_by_living), Grant::granted)
         << stage_->region.memory_used(0) << " bytes are still counted";
     EXPECT_QUICK(watch);
-    EXPECT_EQ(stage_->live.reserve(0, Kind::other, 1), Grant::refused);
+    EXPECT_EQ(reserve(stage_->live, 0, Kind::other, 1), Grant::refused);
     expect_a_new_rank_attaches();
     expect_books_balance();
     stage_->live.release(0, Kind::other, kLimit - stage_->held_by_living);
@@ -304,7 +304,7 @@ TEST_P(CrashTest, StoppedAtEveryStep) {
     if (!GetParam().live_attaches_first) stage_->attach_live_rank();
     const Stopwatch watch;
     for (int i = 0; i < 10; ++i) {
-      EXPECT_EQ(stage_->live.reserve(0, Kind::other, kUnitBytes), Grant::granted);
+      EXPECT_EQ(reserve(stage_->live, 0, Kind::other, kUnitBytes), Grant::granted);
       stage_->live.release(0, Kind::other, kUnitBytes);
     }
     EXPECT_QUICK(watch) << "nobody waits for a stopped process";
@@ -359,7 +359,7 @@ TEST(LimitTest, NoStaleLimitSurvivesADeadAdministrator) {
         step_hook = nullptr;
         raise(SIGSTOP);
       };
-      return rank.reserve(0, Kind::data, kLimit / 2) == Grant::granted ? 1 : 0;
+      return reserve(rank, 0, Kind::data, kLimit / 2) == Grant::granted ? 1 : 0;
     });
     ASSERT_TRUE(WIFSTOPPED(wait_for(rank_process, WUNTRACED)));
     ASSERT_TRUE(set_limit_as_root(stage, kLimit / 4));
@@ -385,14 +385,14 @@ TEST(TokenTest, AForkedChildWithADeadRanksTokenDelaysButDoesNotPreventItsReclaim
     Rank rank;
     if (Rank::attach(stage.region, &rank)) return 1;
     step_hook = nullptr;
-    if (!granted(rank.reserve(0, Kind::data, kLimit))) return 2;
+    if (!granted(reserve(rank, 0, Kind::data, kLimit))) return 2;
     raise(SIGKILL);
     return 3;
   });
   wait_for(rank_process);
-  EXPECT_EQ(stage.live.reserve(0, Kind::data, kMiB), Grant::refused) << "somebody holds its token";
+  EXPECT_EQ(reserve(stage.live, 0, Kind::data, kMiB), Grant::refused) << "somebody holds its token";
   sleep_ms(kGraceMs + 100);
-  EXPECT_EQ(stage.live.reserve(0, Kind::data, kLimit), Grant::granted);
+  EXPECT_EQ(reserve(stage.live, 0, Kind::data, kLimit), Grant::granted);
   kill(*heir, SIGKILL);
 }
 

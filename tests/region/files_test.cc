@@ -81,7 +81,7 @@ TEST_F(FilesTest, RanksCannotRaiseTheirLimits) {
 TEST_F(FilesTest, ASecondCreatorIsToldAndHarmsNothing) {
   Rank rank;
   ASSERT_FALSE(Rank::attach(region_, &rank));
-  ASSERT_EQ(rank.reserve(0, Kind::data, kMiB), Grant::granted);
+  ASSERT_EQ(reserve(rank, 0, Kind::data, kMiB), Grant::granted);
   const std::vector<DeviceSpec> devices = make_devices(1, kMiB);
   EXPECT_EQ(Region::create(directory_.path().c_str(), "7", make_spec(devices)).fault, Fault::exists);
   EXPECT_EQ(region_.memory_used(0), kMiB);
@@ -114,7 +114,7 @@ TEST_F(FilesTest, ManyCreatorsLeaveOneValidRegion) {
 TEST_F(FilesTest, RemoveLeavesNothingAndTheSameNameStartsClean) {
   Rank survivor;
   ASSERT_FALSE(Rank::attach(region_, &survivor));
-  ASSERT_EQ(survivor.reserve(0, Kind::data, kMiB), Grant::granted);
+  ASSERT_EQ(reserve(survivor, 0, Kind::data, kMiB), Grant::granted);
   EXPECT_FALSE(Region::remove(directory_.path().c_str(), "7"));
   EXPECT_TRUE(fs::is_empty(directory_.path()));
   EXPECT_FALSE(Region::remove(directory_.path().c_str(), "7")) << "a missing region is not an error";
@@ -125,7 +125,7 @@ TEST_F(FilesTest, RemoveLeavesNothingAndTheSameNameStartsClean) {
   attach(&fresh);
   EXPECT_EQ(fresh.memory_used(0), 0u);
   // The survivor goes on in its own, old mapping.
-  EXPECT_EQ(survivor.reserve(0, Kind::data, kMiB), Grant::granted);
+  EXPECT_EQ(reserve(survivor, 0, Kind::data, kMiB), Grant::granted);
   EXPECT_EQ(fresh.memory_used(0), 0u);
 }
 
@@ -356,7 +356,7 @@ TEST_F(FilesTest, AUserAttachesToWhatRootMadeForHim) {
       if (Error error = Region::attach(made.c_str(), Trust::root, &region)) return 4;
       Rank rank;
       if (Rank::attach(region, &rank)) return 5;
-      if (rank.reserve(0, Kind::data, kMiB) != Grant::granted) return 6;
+      if (reserve(rank, 0, Kind::data, kMiB) != Grant::granted) return 6;
       if (truncate((made + "/limits").c_str(), 0) == 0 || unlink((made + "/usage").c_str()) == 0) return 7;
       return 0;
     });

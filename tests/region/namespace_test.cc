@@ -42,7 +42,7 @@ TEST_F(NamespaceTest, APidThatWentToAnotherProcess) {
     if (Rank::attach(region_, rank)) return 1;
     const pid_t first = spawn([&] {
       Rank own;
-      if (Rank::attach(region_, &own) || own.reserve(0, Kind::data, kLimit) != Grant::granted) return 1;
+      if (Rank::attach(region_, &own) || reserve(own, 0, Kind::data, kLimit) != Grant::granted) return 1;
       for (;;) pause();
     });
     while (region_.memory_used(0) == 0) sleep_ms(1);
@@ -55,7 +55,7 @@ TEST_F(NamespaceTest, APidThatWentToAnotherProcess) {
       return 0;
     });
     if (second != first) return 77;
-    const Grant grant = rank->reserve(0, Kind::data, kLimit);
+    const Grant grant = reserve(*rank, 0, Kind::data, kLimit);
     kill(second, SIGKILL);
     wait_for(second);
     return grant == Grant::granted ? 0 : 2;
@@ -71,7 +71,7 @@ TEST_F(NamespaceTest, WithinOnePidNamespaceTheDeadAreFoundAtOnce) {
       if (!child.reserve(kLimit)) return 2;
       child.end(SIGKILL);
     }
-    return rank->reserve(0, Kind::data, kLimit) == Grant::granted ? 0 : 3;
+    return reserve(*rank, 0, Kind::data, kLimit) == Grant::granted ? 0 : 3;
   });
 }
 
@@ -84,7 +84,7 @@ TEST_F(NamespaceTest, AcrossPidNamespacesTheTokenTells) {
     }
     const pid_t inner = spawn([&] {
       Rank own;
-      if (Rank::attach(region_, &own) || own.reserve(0, Kind::data, kLimit) != Grant::granted) return 1;
+      if (Rank::attach(region_, &own) || reserve(own, 0, Kind::data, kLimit) != Grant::granted) return 1;
       phase->store(1);
       for (;;) pause();
     });
@@ -96,12 +96,12 @@ TEST_F(NamespaceTest, AcrossPidNamespacesTheTokenTells) {
   });
   while (phase->load() == 0) sleep_ms(1);
   if (phase->load() < 0) GTEST_SKIP() << "needs root and PID namespaces";
-  EXPECT_EQ(rank_.reserve(0, Kind::data, kMiB), Grant::refused) << "alive, though its PID means nothing here";
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, kMiB), Grant::refused) << "alive, though its PID means nothing here";
   sleep_ms(kGraceMs + 100);
-  EXPECT_EQ(rank_.reserve(0, Kind::data, kMiB), Grant::refused) << "and stays alive";
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, kMiB), Grant::refused) << "and stays alive";
   phase->store(2);
   while (phase->load() != 3) sleep_ms(1);
-  EXPECT_EQ(rank_.reserve(0, Kind::data, kMiB), Grant::refused) << "perhaps its memory is still held";
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, kMiB), Grant::refused) << "perhaps its memory is still held";
   sleep_ms(kGraceMs + 100);
   expect_all_available();
   wait_for(outer);
@@ -118,7 +118,7 @@ TEST_F(NamespaceTest, AcrossTimeNamespacesTheTokenTells) {
     }
     return WEXITSTATUS(wait_for(spawn([&] {
       Rank own;
-      if (Rank::attach(region_, &own) || own.reserve(0, Kind::data, kLimit) != Grant::granted) return 1;
+      if (Rank::attach(region_, &own) || reserve(own, 0, Kind::data, kLimit) != Grant::granted) return 1;
       phase->store(1);
       while (phase->load() == 1) sleep_ms(1);
       return 0;
@@ -127,7 +127,7 @@ TEST_F(NamespaceTest, AcrossTimeNamespacesTheTokenTells) {
   while (phase->load() == 0) sleep_ms(1);
   if (phase->load() < 0) GTEST_SKIP() << "needs root and time namespaces";
   for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(rank_.reserve(0, Kind::data, kMiB), Grant::refused) << "it lives, in another time";
+    EXPECT_EQ(reserve(rank_, 0, Kind::data, kMiB), Grant::refused) << "it lives, in another time";
     sleep_ms(kGraceMs / 2 + 100);
   }
   phase->store(2);
@@ -145,12 +145,12 @@ TEST_F(NamespaceTest, AForeignProcIsNotBelieved) {
       Rank own;
       if (Rank::attach(region_, &own)) return 3;
       for (int i = 0; i < 3; ++i) {
-        if (own.reserve(0, Kind::data, kLimit) != Grant::refused) return 4;
+        if (reserve(own, 0, Kind::data, kLimit) != Grant::refused) return 4;
         sleep_ms(kGraceMs / 2);
       }
       if (!living.reserve(kMiB)) return 5;
       living.end(SIGKILL);
-      return own.reserve(0, Kind::data, kLimit) == Grant::granted ? 0 : 6;
+      return reserve(own, 0, Kind::data, kLimit) == Grant::granted ? 0 : 6;
     });
     return WEXITSTATUS(wait_for(inner));
   });

@@ -18,13 +18,13 @@ class ProcessTest : public RegionTest {
   // All that others could have held, in ONE reserve.
   void expect_all_available() {
     const Stopwatch watch;
-    EXPECT_EQ(rank_.reserve(0, Kind::other, kLimit), Grant::granted) << used() << " bytes are still counted";
+    EXPECT_EQ(reserve(rank_, 0, Kind::other, kLimit), Grant::granted) << used() << " bytes are still counted";
     EXPECT_QUICK(watch);
     rank_.release(0, Kind::other, kLimit);
     expect_consistent();
   }
   static bool take_and_give(Rank &rank) {
-    if (rank.reserve(0, Kind::data, kMiB) != Grant::granted) return false;
+    if (reserve(rank, 0, Kind::data, kMiB) != Grant::granted) return false;
     rank.release(0, Kind::data, kMiB);
     return true;
   }

@@ -35,14 +35,14 @@ class ForkTest : public ProcessTest, public ::testing::WithParamInterface<const 
 };
 
 TEST_P(ForkTest, AChildStartsCleanAndTakesItsOwnSlot) {
-  ASSERT_EQ(rank_.reserve(0, Kind::data, 8 * kMiB), Grant::granted);
+  ASSERT_EQ(reserve(rank_, 0, Kind::data, 8 * kMiB), Grant::granted);
   const unsigned parent_slot = rank_.slot();
   const pid_t child = split();
   if (child == 0) {
     if (rank_.slot() != 0) _exit(1);
     rank_.release(0, Kind::data, 8 * kMiB);  // the parent's memory is not the child's to give back
     if (region_.memory_used(0) != 8 * kMiB) _exit(2);
-    if (rank_.reserve(0, Kind::data, kMiB) != Grant::granted) _exit(3);
+    if (reserve(rank_, 0, Kind::data, kMiB) != Grant::granted) _exit(3);
     if (rank_.slot() == 0 || rank_.slot() == parent_slot) _exit(4);
     if (region_.memory_used(0) != 9 * kMiB) _exit(5);
     _exit(0);
@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(Calls, ForkTest, ::testing::Values("fork", "_Fork", "cl
                          [](const auto &info) { return std::string(info.param); });
 
 TEST_F(ProcessTest, VforkAndSpawnDisturbNothing) {
-  ASSERT_EQ(rank_.reserve(0, Kind::data, kMiB), Grant::granted);
+  ASSERT_EQ(reserve(rank_, 0, Kind::data, kMiB), Grant::granted);
   const unsigned slot = rank_.slot();
   for (int i = 0; i < 20; ++i) {
     const pid_t vforked = vfork();
@@ -100,7 +100,7 @@ TEST_F(ProcessTest, AnExecedImageFindsWhatItsFormerSelfHeld) {
   const pid_t child = spawn([&] {
     Rank rank;
     if (Rank::attach(region_, &rank)) return 2;
-    if (rank.reserve(0, Kind::data, kLimit) != Grant::granted) return 3;
+    if (reserve(rank, 0, Kind::data, kLimit) != Grant::granted) return 3;
     execl("/proc/self/exe", "process_test", "--take-all", path().c_str(), nullptr);
     return 4;
   });
@@ -111,14 +111,14 @@ TEST_F(ProcessTest, AnExecedImageFindsWhatItsFormerSelfHeld) {
 TEST_F(ProcessTest, AnExecedProgramWithoutUsIsReclaimedAfterTheGrace) {
   const pid_t child = spawn([&] {
     Rank rank;
-    if (Rank::attach(region_, &rank) || rank.reserve(0, Kind::data, kLimit) != Grant::granted) return 1;
+    if (Rank::attach(region_, &rank) || reserve(rank, 0, Kind::data, kLimit) != Grant::granted) return 1;
     execl("/bin/sleep", "sleep", "60", nullptr);
     return 2;
   });
   while (used() == 0) sleep_ms(1);
   LivenessCheck liveness(region_.usage_path(), region_.usage());
   while (liveness.token(rank_.slot() + 1) == Token::held) sleep_ms(1);
-  EXPECT_EQ(rank_.reserve(0, Kind::data, kMiB), Grant::refused) << "its memory may still be held";
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, kMiB), Grant::refused) << "its memory may still be held";
   sleep_ms(kGraceMs + 50);
   expect_all_available();
   kill(child, SIGKILL);
@@ -131,14 +131,14 @@ TEST_F(ProcessTest, AProgramThatClosesEveryDescriptor) {
   Shared<std::atomic<int>> phase;
   const pid_t child = spawn([&] {
     Rank rank;
-    if (Rank::attach(region_, &rank) || rank.reserve(0, Kind::data, kMiB) != Grant::granted) return 1;
+    if (Rank::attach(region_, &rank) || reserve(rank, 0, Kind::data, kMiB) != Grant::granted) return 1;
     syscall(SYS_close_range, 0, ~0u, 0);
     phase->store(1);
     while (phase->load() == 1) sleep_ms(1);
     return take_and_give(rank) ? 0 : 2;
   });
   while (phase->load() == 0) sleep_ms(1);
-  EXPECT_EQ(rank_.reserve(0, Kind::data, kLimit), Grant::refused);
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, kLimit), Grant::refused);
   EXPECT_EQ(used(), kMiB) << "it is alive";
   phase->store(2);
   EXPECT_TRUE(exited_with(wait_for(child), 0));
@@ -149,7 +149,7 @@ TEST_F(ProcessTest, ALeaderThatEndsBeforeItsThreads) {
   Shared<std::atomic<int>> phase;
   const pid_t child = spawn([&]() -> int {
     static Rank rank;
-    if (Rank::attach(region_, &rank) || rank.reserve(0, Kind::data, kMiB) != Grant::granted) return 1;
+    if (Rank::attach(region_, &rank) || reserve(rank, 0, Kind::data, kMiB) != Grant::granted) return 1;
     std::thread([&] {
       while (phase->load() != 2) sleep_ms(1);
       _exit(take_and_give(rank) ? 0 : 2);
@@ -160,7 +160,7 @@ TEST_F(ProcessTest, ALeaderThatEndsBeforeItsThreads) {
   });
   while (phase->load() == 0) sleep_ms(1);
   sleep_ms(20);
-  EXPECT_EQ(rank_.reserve(0, Kind::data, kLimit), Grant::refused) << "its other thread lives";
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, kLimit), Grant::refused) << "its other thread lives";
   EXPECT_EQ(used(), kMiB);
   phase->store(2);
   EXPECT_TRUE(exited_with(wait_for(child), 0));
@@ -175,7 +175,7 @@ TEST_F(ProcessTest, AStoppedRankKeepsItsMemoryAndStopsNobody) {
   const double start = now_ms();
   for (int i = 0; i < 1000; ++i) ASSERT_TRUE(take_and_give(rank_));
   EXPECT_LT(now_ms() - start, 1000);
-  EXPECT_EQ(rank_.reserve(0, Kind::data, kLimit), Grant::refused);
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, kLimit), Grant::refused);
   EXPECT_EQ(used(), 32 * kMiB);
   stopped.signal(SIGCONT);
   EXPECT_TRUE(stopped.reserve(32 * kMiB));
@@ -197,12 +197,12 @@ TEST_F(ProcessTest, AProcessWithATreacherousName) {
   const pid_t child = spawn([&] {
     prctl(PR_SET_NAME, "a Zed) (x");
     Rank rank;
-    if (Rank::attach(region_, &rank) || rank.reserve(0, Kind::data, kMiB) != Grant::granted) return 1;
+    if (Rank::attach(region_, &rank) || reserve(rank, 0, Kind::data, kMiB) != Grant::granted) return 1;
     phase->store(1);
     for (;;) pause();
   });
   while (phase->load() == 0) sleep_ms(1);
-  EXPECT_EQ(rank_.reserve(0, Kind::data, kLimit), Grant::refused) << "alive";
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, kLimit), Grant::refused) << "alive";
   kill(child, SIGKILL);
   siginfo_t info;
   ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
@@ -225,8 +225,8 @@ TEST_F(ProcessTest, OutOfFileDescriptors) {
     const rlimit none = {0, 0};
     if (setrlimit(RLIMIT_NOFILE, &none) != 0) return 2;
     // No descriptor, no /proc and no token: but kill() still tells who is gone for good. The rest counts as alive.
-    if (rank.reserve(0, Kind::data, kLimit - 2 * kMiB) != Grant::granted) return 3;
-    if (rank.reserve(0, Kind::data, kMiB) != Grant::refused) return 4;
+    if (reserve(rank, 0, Kind::data, kLimit - 2 * kMiB) != Grant::granted) return 3;
+    if (reserve(rank, 0, Kind::data, kMiB) != Grant::refused) return 4;
     return 0;
   });
   EXPECT_EQ(WEXITSTATUS(wait_for(child)), 0);
@@ -243,9 +243,9 @@ TEST_F(ProcessTest, AttachWithoutADescriptorToSpare) {
     Rank rank;
     const Error error = Rank::attach(region_, &rank);
     if (error.fault != Fault::system || std::strstr(error.text, "ulimit -n") == nullptr) return 2;
-    if (rank.reserve(0, Kind::data, kMiB) != Grant::detached) return 3;
+    if (reserve(rank, 0, Kind::data, kMiB) != Grant::detached) return 3;
     setrlimit(RLIMIT_NOFILE, &limit);
-    return rank.reserve(0, Kind::data, kLimit) == Grant::granted ? 0 : 4;
+    return reserve(rank, 0, Kind::data, kLimit) == Grant::granted ? 0 : 4;
   });
   EXPECT_EQ(WEXITSTATUS(wait_for(child)), 0);
   expect_all_available();
@@ -260,7 +260,7 @@ TEST_F(ProcessTest, AnImageWithoutATokenIsFoundAfterExecToo) {
     if (Rank::attach(region_, &rank)) return 2;
     std::filesystem::rename(hidden, path());
     if (OwnerWord::unpack(region_.usage().owner(rank.slot()).load()).locked != 0) return 3;
-    if (rank.reserve(0, Kind::data, kLimit) != Grant::granted) return 4;
+    if (reserve(rank, 0, Kind::data, kLimit) != Grant::granted) return 4;
     execl("/proc/self/exe", "process_test", "--take-all", path().c_str(), nullptr);
     return 5;
   });
@@ -274,8 +274,8 @@ TEST_F(ProcessTest, ARemovedRegionStillServesItsSurvivors) {
   ASSERT_FALSE(Region::remove(directory_.path().c_str(), "7"));
   killed.end(SIGKILL);
   // The path is gone and with it the tokens, but whoever is reaped is dead.
-  EXPECT_EQ(rank_.reserve(0, Kind::data, kLimit - kMiB), Grant::granted);
-  EXPECT_EQ(rank_.reserve(0, Kind::data, kMiB), Grant::refused);
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, kLimit - kMiB), Grant::granted);
+  EXPECT_EQ(reserve(rank_, 0, Kind::data, kMiB), Grant::refused);
 }
 
 }  // namespace
@@ -286,7 +286,7 @@ int take_all(const char *path) {
   if (Region::attach(path, Trust::root_or_self, &region)) return 5;
   Rank rank;
   if (Rank::attach(region, &rank)) return 6;
-  return rank.reserve(0, Kind::data, kLimit) == Grant::granted ? 0 : 7;
+  return reserve(rank, 0, Kind::data, kLimit) == Grant::granted ? 0 : 7;
 }
 
 }  // namespace vgpu::test

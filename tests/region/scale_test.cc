@@ -18,7 +18,7 @@ class Crowd {
       members_.push_back(spawn([&] {
         while (control_->phase.load() == 0) sched_yield();
         Rank rank;
-        const bool ok = !Rank::attach(region, &rank) && rank.reserve(0, Kind::data, bytes) == Grant::granted;
+        const bool ok = !Rank::attach(region, &rank) && reserve(rank, 0, Kind::data, bytes) == Grant::granted;
         control_->slots[i].store(ok ? rank.slot() : 0);
         control_->ready.fetch_add(1);
         while (control_->phase.load() == 1) sleep_ms(1);
@@ -71,7 +71,7 @@ class ScaleTest : public RegionTest {
   }
   double reserve_everything() {
     const Stopwatch watch;
-    EXPECT_EQ(rank_.reserve(0, Kind::data, kLimit), Grant::granted) << used() << " bytes are still counted";
+    EXPECT_EQ(reserve(rank_, 0, Kind::data, kLimit), Grant::granted) << used() << " bytes are still counted";
     const double taken = watch.cpu_ms();
     EXPECT_LT(watch.wall_ms(), 1000);
     rank_.release(0, Kind::data, kLimit);
@@ -125,12 +125,12 @@ TEST_F(ScaleTest, AFullRegionRefusesTheNextRankWithASentenceAndRecovers) {
     const Error error = Rank::attach(region_, &late);
     EXPECT_EQ(error.fault, Fault::no_slot);
     EXPECT_NE(std::strstr(error.text, "511 processes"), nullptr) << error.text;
-    EXPECT_EQ(late.reserve(0, Kind::data, 512), Grant::detached);
-    EXPECT_EQ(rank_.reserve(0, Kind::data, kMiB), Grant::granted) << "those inside go on";
+    EXPECT_EQ(reserve(late, 0, Kind::data, 512), Grant::detached);
+    EXPECT_EQ(reserve(rank_, 0, Kind::data, kMiB), Grant::granted) << "those inside go on";
     rank_.release(0, Kind::data, kMiB);
     crowd.end(SIGKILL);
     sleep_ms(110);
-    EXPECT_EQ(late.reserve(0, Kind::data, 512), Grant::granted) << "it gets in at its next attempt";
+    EXPECT_EQ(reserve(late, 0, Kind::data, 512), Grant::granted) << "it gets in at its next attempt";
     late.release(0, Kind::data, 512);
   }
   reserve_everything();
@@ -140,7 +140,7 @@ TEST_F(ScaleTest, SlotsAreReusedWithoutEnd) {
   for (int i = 0; i < 1200; ++i) {  // more than there are slots, and than a generation can count
     const pid_t child = spawn([&] {
       Rank rank;
-      return !Rank::attach(region_, &rank) && rank.reserve(0, Kind::data, kMiB) == Grant::granted ? 0 : 1;
+      return !Rank::attach(region_, &rank) && reserve(rank, 0, Kind::data, kMiB) == Grant::granted ? 0 : 1;
     });
     ASSERT_TRUE(exited_with(wait_for(child), 0)) << i;
   }

@@ -74,8 +74,8 @@ TEST_F(SnapshotTest, OnePictureWhileRanksWrite) {
       Rank rank;
       if (Rank::attach(region_, &rank)) return 1;
       for (;;) {
-        if (rank.reserve(0, Kind::data, 3 * kMiB) == Grant::granted) rank.release(0, Kind::data, 3 * kMiB);
-        if (rank.reserve(0, Kind::module, kMiB) == Grant::granted) rank.release(0, Kind::module, kMiB);
+        if (reserve(rank, 0, Kind::data, 3 * kMiB) == Grant::granted) rank.release(0, Kind::data, 3 * kMiB);
+        if (reserve(rank, 0, Kind::module, kMiB) == Grant::granted) rank.release(0, Kind::module, kMiB);
       }
     }));
   }

@@ -51,7 +51,7 @@ struct Books {
       in_flight.store(0);
     } else {
       in_flight.store(units);
-      if (rank.reserve(dev, static_cast<Kind>(kind), bytes_of(units)) == Grant::granted) {
+      if (reserve(rank, dev, static_cast<Kind>(kind), bytes_of(units)) == Grant::granted) {
         held.fetch_add(units);
       } else {
         ledger.refusals.fetch_add(1);

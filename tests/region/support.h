@@ -25,6 +25,13 @@ namespace vgpu::test {
 
 using namespace region;
 
+// Reserves, and counts a refusal, as the hooks do once they have nothing else to try.
+inline Grant reserve(Rank &rank, unsigned dev, Kind kind, std::uint64_t bytes) {
+  const Grant grant = rank.try_to_reserve(dev, kind, bytes);
+  if (grant == Grant::refused) rank.note_refusal(dev);
+  return grant;
+}
+
 inline constexpr std::uint64_t kMiB = 1 << 20;
 
 inline double now_ms() {
@@ -258,7 +265,7 @@ class RankProcess {
     while (recv(socket, &request, sizeof request, 0) == sizeof request) {
       switch (request.verb) {
         case Request::reserve:
-          reply.ok = rank.reserve(request.dev, request.kind, request.bytes) == Grant::granted;
+          reply.ok = test::reserve(rank, request.dev, request.kind, request.bytes) == Grant::granted;
           break;
         case Request::release:
           rank.release(request.dev, request.kind, request.bytes);

@@ -36,7 +36,7 @@ class ThreadsTest : public RegionTest {
       if (held[dev][kind] >= bytes) {
         rank.release(dev, static_cast<Kind>(kind), bytes);
         held[dev][kind] -= bytes;
-      } else if (rank.reserve(dev, static_cast<Kind>(kind), bytes) == Grant::granted) {
+      } else if (reserve(rank, dev, static_cast<Kind>(kind), bytes) == Grant::granted) {
         held[dev][kind] += bytes;
       }
     }
@@ -82,7 +82,7 @@ TEST_F(ThreadsTest, OneRankSharedByThreads) {
     bodies.push_back([&] {
       for (int round = 0; round < 5000; ++round) {
         const unsigned dev = round % 2;
-        if (rank.reserve(dev, Kind::data, kMiB) == Grant::granted) rank.release(dev, Kind::data, kMiB);
+        if (reserve(rank, dev, Kind::data, kMiB) == Grant::granted) rank.release(dev, Kind::data, kMiB);
         if (round % 100 == 0) rank.note_throttled(dev, 1);
         if (round % 50 == 0) rank.memory_used(dev);
       }

@@ -25,7 +25,7 @@ echo "$output"
 [ $status -eq 0 ] || wrong "status $status"
 has "two nodes, with this machine's GPU of 16 GiB for both"
 [ "$(grep -c 'has its 1000 MiB$' <<<"$output")" -ge 3 ] || wrong "not three of four ranks got their memory"
-has '^vgpu: job 1, GPU 0 .*: out of memory: .* \+ 1000MiB asked > 4096MiB limit'
+has '^vgpu: job 1, GPU GPU-[-0-9a-f]*: out of memory: .* \+ 1000MiB asked > 4096MiB limit'
 has '^rank . on n2 has its 3000 MiB$'
 has '--gpu-mem=18G: no GPU that the job can get has more than 16G'
 has '^job 3, GPU 0: 10GiB of memory'

@@ -20,7 +20,7 @@ echo "took $took s"
 
 [ $status -eq 0 ] || wrong "status $status"
 [ $took -lt 60 ] || wrong "it took $took s"
-has '^vgpu: job 1, GPU 0 .*: out of memory: 1756MiB used \+ 500MiB asked > 2048MiB limit; .*; ask for more with --gpu-mem$'
+has '^vgpu: job 1, GPU GPU-[-0-9a-f]*: out of memory: 1756MiB used \+ 500MiB asked > 2048MiB limit; .*; ask for more with --gpu-mem$'
 [ "$(grep -c 'has its 500 MiB$' <<<"$output")" -eq 3 ] || wrong "not three of four ranks got their memory"
 has '^vgpu: job 1 on n1, GPU .*: peak 1756MiB of 2GiB \(86 %\), 1 allocation refused'
 has '^rank . on n2 has its 1500 MiB$'

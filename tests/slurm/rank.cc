@@ -45,7 +45,8 @@ int hold(const char *directory, std::uint64_t bytes, unsigned seconds) {
   Rank rank;
   if (Error error = Region::attach(directory, Trust::root, &region)) return complain(error);
   if (Error error = Rank::attach(region, &rank)) return complain(error);
-  const Grant grant = rank.reserve(0, Kind::data, bytes);
+  const Grant grant = rank.try_to_reserve(0, Kind::data, bytes);
+  if (grant == Grant::refused) rank.note_refusal(0);
   std::puts(grant == Grant::granted ? "granted" : "refused");
   std::fflush(stdout);
   sleep(seconds);

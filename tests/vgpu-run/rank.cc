@@ -37,8 +37,9 @@ int main(int, char **argv) {
     std::fprintf(stderr, "%s\n", error.text);
     return 1;
   }
-  const bool granted = rank.reserve(0, vgpu::region::Kind::data, std::strtoull(argv[1], nullptr, 10) << 20) ==
-                       vgpu::region::Grant::granted;
-  say(granted ? "granted\n" : "refused\n");
+  const vgpu::region::Grant grant =
+      rank.try_to_reserve(0, vgpu::region::Kind::data, std::strtoull(argv[1], nullptr, 10) << 20);
+  if (grant == vgpu::region::Grant::refused) rank.note_refusal(0);
+  say(grant == vgpu::region::Grant::granted ? "granted\n" : "refused\n");
   for (;;) pause();
 }

@@ -37,7 +37,8 @@ TEST_F(Vgpuctl, RefusesLimitsThatDoNotFit) {
       {{"set", "7", "--gpu-mem=17G", "-i", "0"}, "GPU 0 has no more than 16GiB"},
       {{"set", "7", "--gpu-mem=1G,2G,3G"}, "has 3 values, but there are 2 GPUs"},
       {{"set", "7", "--gpu-mem=1G", "-i", "5"}, "job 7 has no such GPU"},
-      {{"set", "12", "--gpu-sm=50"}, "launches are not hooked"},
+      {{"set", "12", "--gpu-sm=50"},
+       "launches are not hooked; start it with --gpu-sm, or set sm=live in plugstack.conf for all jobs"},
   };
   const std::string before = run({"list", "--json"}).out;
   for (const auto &row : rows) {

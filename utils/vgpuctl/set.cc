@@ -92,7 +92,13 @@ Error check_room(const Options &options, const RegionView &region, const std::ve
 
 Error change_all(const RegionView &region, const std::vector<Change> &changes) {
   for (const Change &change : changes) {
-    if (Error error = change_limits(region.path.c_str(), region::Trust::root_or_self, change.limits)) return error;
+    const Error error = change_limits(region.path.c_str(), region::Trust::root_or_self, change.limits);
+    const bool not_hooked = change.limits.sm_percent != region::LimitChange::kKeepSm && !region.launch_hooks;
+    if (error.fault == Fault::invalid && not_hooked) {
+      return make_error(error.fault, "%s; start it with --gpu-sm, or set sm=live in plugstack.conf for all jobs",
+                        error.text);
+    }
+    if (error) return error;
   }
   return {};
 }

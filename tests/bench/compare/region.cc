@@ -16,7 +16,9 @@ class RegionScheme final : public Scheme {
     check(vgpu::region::Rank::attach(region_, &rank_));
   }
   bool reserve(std::uint64_t bytes) override {
-    return rank_.reserve(0, vgpu::region::Kind::data, bytes) == vgpu::region::Grant::granted;
+    const vgpu::region::Grant grant = rank_.try_to_reserve(0, vgpu::region::Kind::data, bytes);
+    if (grant == vgpu::region::Grant::refused) rank_.note_refusal(0);
+    return grant == vgpu::region::Grant::granted;
   }
   void release(std::uint64_t bytes) override { rank_.release(0, vgpu::region::Kind::data, bytes); }
   std::uint64_t used() override { return rank_.memory_used(0); }
