@@ -10,7 +10,10 @@ namespace {
 
 using std::memory_order_relaxed;
 
-// A rank counts itself once in a period of 2^28 ns, 268 ms, and is forgotten after the period that follows.
+// A rank counts itself once in a period of 2^28 ns, 268 ms, and is forgotten after the period that follows. Shorter
+// than the pauses between a rank's launches (1 ms), ranks miss each other in the count and stop yielding: in the model
+// (tests/sm) ranks of 20 ms kernels then differ by up to a fifth. Longer: ranks go on yielding, kYieldNs at a time, to
+// one that died or has nothing more to launch.
 constexpr unsigned kPeriodShift = 28;
 
 // Relaxed throughout: each word is a number of its own, and publishes nothing else.

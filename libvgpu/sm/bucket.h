@@ -22,8 +22,8 @@ namespace vgpu::sm {
 inline constexpr std::uint64_t kBurstNs = 50'000'000;
 // A rank that had more than its part of the budget leaves it to the other ranks for this long after it conforms; what
 // is left then it takes. Time enough for a rank that waits to wake up and launch, and much less than kBurstNs. Absent:
-// ranks of different launches do not get the same time (the model's ranks of 20 ms kernels differ by up to a fifth).
-// Larger, 10 ms: budget stays unused while nobody else wants it, and jobs of several ranks fall below 95 % of their
+// ranks do not get the same time (in the model four ranks with the same 20 ms kernels differ by up to a fifth).
+// Larger, 10 ms: budget stays unused while no other rank wants it, and jobs of several ranks fall below 95 % of their
 // share.
 inline constexpr std::uint64_t kYieldNs = 2'000'000;
 

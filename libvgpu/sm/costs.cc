@@ -9,10 +9,15 @@ namespace {
 using std::memory_order_relaxed;
 
 // A measurement that was taken for alone counts as at most this many times the mean: now and then other work was on the
-// device after all, and its 20 ms would be a thousand launches of 20 us.
+// device after all, and its 20 ms would be a thousand launches of 20 us. Absent, a single one would make such a kernel
+// cost more than 1 ms (costs_test). Smaller: kernels whose duration really varies that much are charged too little.
+// Larger: each one moves the mean further.
 constexpr std::uint64_t kOutlierFactor = 4;
 // An estimate that moved by more than an eighth is a revision, and makes the comparison with NVML start anew
-// (feedback.h).
+// (feedback.h). Absent, NVML's reports of launches that were charged an old cost would change the ratio of the new one.
+// A larger part: the ratio is learned across costs that have changed; a half does better in the model's random mixes,
+// but was taken back, with another change, because it misjudged a busy machine (git log -S kRevision). A smaller part:
+// a mean that drifts by little keeps the comparison from ever having seen enough.
 constexpr std::uint64_t kRevisionPart = 8;
 // So many launches are charged the first guess without any of them being measured; then it is taken for something that
 // cannot be measured. Absent, a launch whose events fail would be charged 25 ms for ever, and the program stand nearly
@@ -20,7 +25,8 @@ constexpr std::uint64_t kRevisionPart = 8;
 // length.
 constexpr std::uint64_t kMostGuesses = 16;
 // What a launch is charged that cannot be measured. A middling kernel, which NVML's ratio then corrects within its
-// bounds, a sixteenth to sixteen times (feedback.cc): what really takes 12 us to 3 ms.
+// bounds, a sixteenth to sixteen times (feedback.cc): right for what really takes 12 us to 3 ms, a range that a smaller
+// or larger value would move.
 constexpr std::uint64_t kUnmeasuredNs = 200'000;
 // On an idle device a launch that seems no longer than the call that records the second event, and this, was probably
 // done before that event came: what was measured is the host's call. It is charged a part of it, as such launches are
@@ -32,17 +38,29 @@ constexpr std::uint64_t kTooShortPart = 4;
 // A launch reaches the device near the end of the call that launches, at most this long before its return. Larger, and
 // half a long call counts as the device's; 0, and none of it, which makes launches of some microseconds too cheap.
 constexpr std::uint64_t kArrivalNs = 500;
-// Two of the host's calls that lie further apart were interrupted: recording an event and launching take less. Then the
+// Calls around a launch that take longer were interrupted: recording an event and launching take less. Then the
 // measurement only says between which bounds the launch can be. Smaller: slow calls are taken for interruptions, and
 // costs stay as they first were. Larger: the time for which the host lost its core counts as the device's.
 constexpr std::uint64_t kInterruptedNs = 10'000;
-// The mean of measurements that were alone becomes a moving one after this many.
+// The mean of measurements that were alone becomes a moving one after this many. Smaller: the mean of a kernel whose
+// duration varies drifts, each time by a revision. Larger: it follows a kernel that became slower more slowly. (In the
+// model neither 4 nor 64 makes much of a difference.)
 constexpr std::uint32_t kMeanWeight = 16;
-// So many that were alone settle an estimate.
+// So many that were alone settle an estimate. With one, a single measurement that was not alone after all sets the
+// cost; with more, a kernel is paid from a credit later. (In the model neither 1 nor 8 makes a difference.)
 constexpr std::uint32_t kEnoughAlone = 2;
 // Until one was alone, the estimate follows the median: down by at most a sixteenth at a time, up by at most a 24th.
+// Unequal, because such measurements are too long if anything: with 16 both ways, twice as many of the model's random
+// mixes (23 of 200) get less than 95 % of their share. Larger steps follow each measurement; without any the first
+// measurement would count until one was alone, and some mixes get 5 points too much.
 constexpr std::uint64_t kMedianDown = 16, kMedianUp = 24;
+// How much of the family's estimate (the same function in any size) the latest cost is: one part in this many. It
+// stands in for sizes that are new. With 1 it would be whatever size was last measured; larger, it does not follow a
+// program whose sizes grow. Without a family every new size would be charged kFirstGuessNs.
 constexpr std::uint32_t kFamilyWeight = 4;
+// The same for typical_ns(), from which feedback.cc takes how much a launch at the edge of a window can shift. With 1
+// it would be the last measured launch, whichever that was; larger, it does not follow a program that goes on to other
+// kernels. (The model shows no difference between 1 and 64.)
 constexpr std::uint32_t kTypicalWeight = 8;
 
 // Early measurements count in full, later ones less: at first an average, then a slowly moving one.

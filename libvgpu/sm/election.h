@@ -12,9 +12,13 @@
 namespace vgpu::sm {
 
 // How often the leader renews its lease and asks NVML. Shorter than NVML's windows, which end every 167 ms, because
-// NVML tells only of the last one: feedback.h drops what was seen across a missed window.
+// NVML tells only of the last one: feedback.h drops what was seen across a missed window. Longer than a window, 180 ms:
+// nothing is ever compared, and costs that are twice too high or low stay so in the model. Shorter: more calls of NVML
+// for the same samples.
 inline constexpr std::uint64_t kTickMs = 120;
-// After how many missed ticks another rank takes over.
+// After how many missed ticks another rank takes over. With one, the lease would go to whichever rank comes first after
+// each tick, and the feedback of each would start anew: where two jobs share the model's device nothing is then ever
+// corrected. More: a leader that died leaves the ratio as it was for longer; a test wants it replaced within 0.9 s.
 inline constexpr std::uint64_t kLeaseTicks = 3;
 
 // What this process knows of its own election; all zeroes is not elected.

@@ -8,17 +8,31 @@ namespace vgpu::sm {
 
 namespace {
 
-// Once so much was compared without a difference, all of it counts half.
+// Once so much was compared without a difference, all of it counts half. Absent, hours of agreement would hide a change
+// for as long: the allowance grows with what was compared. Smaller: of less time the launches at its edges (see Doubt)
+// are a larger part, and small differences are never found.
 constexpr double kLongestSpanNs = 8e9;
-// How far off costs can be, either way.
+// How far off costs can be, either way. Absent, a report of 0 % would make launches free, and one of a device busy with
+// other work expensive without end (feedback_test). Narrower: costs that are further off than that stay wrong.
 constexpr double kLeastCorrection = 1.0 / 16, kLargestCorrection = 16;
 // How many observations it takes until the length of NVML's windows is known: the shortest time between two of them.
+// Fewer: where a window was missed among the first ones, the length is taken for twice what it is, and one window's
+// percents for those of two (the model misses none). More: the first correction comes later; with 40, costs that are
+// off by half are off until 9 instead of 4 s in the model.
 constexpr unsigned kLearningObservations = 8;
 // Two observations that are closer than this are not two windows in a row: several processes' windows may end at
-// slightly different times.
+// slightly different times. Absent, such a pair would be taken for the length of a window, and everything after it for
+// missed windows. Longer than a real window, 200 ms: no length is ever learned, and nothing is ever corrected.
 constexpr std::uint64_t kLeastWindowNs = 50'000'000;
+// A shorter length of windows is believed if it is shorter by an eighth, as two windows in a row are shorter than what
+// spans a missed one. Absent, every little jitter of NVML's times would be a new length, and forget what was compared.
+// Much more, a half: a length that was learned across one missed window would stay.
+constexpr std::uint64_t kJitterPart = 8;
 // By how much NVML may be wrong about a process: percents of the compared time, percents of a window for each process
-// (it reports whole ones), and typical launches that it counted in another window.
+// (it reports whole ones), and typical launches that it counted in another window. Alone on the device events measure
+// well, and NVML may have cut off nearly a whole percent of every process: with less doubt, jobs of eight ranks get up
+// to 2 points too much in the model (0.13 with this). Among other jobs events measure too much, and NVML is believed as
+// far as it usually errs. With more doubt costs that are off by less are not corrected; feedback_test holds both.
 struct Doubt {
   double span_percent, process_percent, launches;
 };
@@ -57,7 +71,7 @@ std::uint64_t Feedback::observe(const Observation &seen, std::uint64_t now_ns, s
   seen_to_ns_ = seen.to_ns;
   // NVML does not say how long its windows are. They end at regular times; two in a row show it.
   const std::uint64_t apart = seen.to_ns - from_ns;
-  if (from_ns != 0 && apart >= kLeastWindowNs && (window_ns_ == 0 || apart < window_ns_ - window_ns_ / 8)) {
+  if (from_ns != 0 && apart >= kLeastWindowNs && (window_ns_ == 0 || apart < window_ns_ - window_ns_ / kJitterPart)) {
     window_ns_ = apart;
     forget(now_ns);
   }

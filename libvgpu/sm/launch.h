@@ -1,4 +1,4 @@
-// libvgpu/sm holds a job to its share of GPU time, by making launches wait. This is its front: what a launch hook calls.
+// libvgpu/sm holds a job to its share of GPU time, by making launches wait. This is what launch hooks call.
 //
 // It goes one way: hook -> pay -> credit -> budget -> wait. A hook (metered.h) calls pay(), which spends the thread's
 // credit; that is all that happens to most launches. When the credit does not suffice, a Launch takes the next batch of

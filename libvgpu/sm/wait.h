@@ -6,9 +6,9 @@
 
 namespace vgpu::sm {
 
-// A thread asks again after this long, however late its launch conforms. Budget that comes early (another rank's
-// launches cost less than charged, a rank died) wakes nobody, and the words of the region may hold anything: this
-// bounds what either can cost. Longer: a wrong word, or a debt that was corrected, keeps a thread that much longer, and
+// A thread asks again after this long, however late its launch conforms. Budget that comes a little
+// early (learn() in meter.h wakes threads only for much) wakes no thread, and the words of the region may hold
+// anything: this bounds what either can cost. Longer: a wrong word, or a debt that was corrected, keeps a thread that much longer, and
 // the lease of the election, three ticks of 120 ms, could run out while its holder waits. Shorter: threads with a long
 // debt wake up for nothing.
 inline constexpr std::uint64_t kLongestWaitNs = 100'000'000;
