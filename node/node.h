@@ -1,4 +1,8 @@
-// What GPUs this node has, as the probe found them, and the file in which that is kept for everybody (/run/vgpu/node).
+// node/ is what the plugin and the tools know of a node: its GPUs, its directory of regions, the site's configuration,
+// limits as people type them, what is kept of jobs. Never part of libvgpu.so, so it may use all of C++.
+//
+// Here: what GPUs this node has, as the probe found them, and the file in which that is kept for everybody
+// (<directory of regions>/node).
 //
 //   vgpu-node 1
 //   on-error closed

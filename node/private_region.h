@@ -1,9 +1,9 @@
-// A region that a user makes for himself: a directory that only he can enter, and that goes when vgpu-run goes.
+// A private region: vgpu-run makes it for its user in a directory that nobody else can enter, and removes it at its end.
 //
 //   ${XDG_RUNTIME_DIR:-/tmp}/vgpu-UID/PID-START/
 //
 // A vgpu-run that was killed cannot clear up, so the next one does it. Whether a region's maker is still there is told by
-// a lock on its directory, which the kernel drops with him: that holds across PID namespaces and for reused PIDs. Regions
+// a lock on its directory, which the kernel drops with its maker: that holds across PID namespaces and for reused PIDs. Regions
 // are made, swept and removed one at a time, under a lock on vgpu-UID.
 #pragma once
 

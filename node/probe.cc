@@ -62,7 +62,7 @@ std::string program_of(const ProbeOptions &options) {
 
 Error start(const ProbeOptions &options, const char *mode, const std::string &program, ScopedFd *output, pid_t *child) {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return system_error("no pipe for %s", program.c_str());
+  if (pipe2(ends, O_CLOEXEC) != 0) return system_error("cannot create a pipe for %s", program.c_str());
   *output = ScopedFd(ends[0]);
   const ScopedFd input(ends[1]);
 

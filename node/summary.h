@@ -1,4 +1,4 @@
-// The lines a user reads when his ranks have ended: what they used of their limits on this node.
+// The lines that tell users, when their ranks have ended, what these used of their limits on this node.
 #pragma once
 
 #include <string>

@@ -87,6 +87,7 @@ bool audit_job(const node::SiteConfig &config, const Job &job) {
     return false;
   }
   const node::CountedProcesses counted(region);
+  log_debug("audit of job %u: %zu processes hold GPU memory on this node", job.id, processes.size());
   for (const node::GpuProcess &process : processes) {
     if (counted.contains(process.pid) || !counted.covers_gpu(process.uuid) || !belongs_to(process.pid, job)) continue;
     const std::string name = node::process_name(process.pid);

@@ -87,6 +87,7 @@ Error find_devices(const node::SiteConfig &config, const std::vector<unsigned> &
           config.directory().node_file().c_str(), node.problems.empty() ? "" : ": ",
           node.problems.empty() ? "" : node.problems[0].c_str());
     }
+    log_debug("GPU %u of this node is %s at %s", index, device->identity.uuid, device->identity.pci_bus_id);
     found.push_back(*device);
   }
   *devices = std::move(found);

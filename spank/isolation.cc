@@ -90,7 +90,7 @@ Error prepare_isolation(const node::SiteConfig &config) {
 }
 
 Error isolate_task(const node::SiteConfig &config, std::uint32_t job_id) {
-  if (unshare(CLONE_NEWNS) != 0) return system_error("preload=ldso: no mount namespace");
+  if (unshare(CLONE_NEWNS) != 0) return system_error("preload=ldso: cannot create a mount namespace");
   // What the node mounts later still arrives; what is mounted here stays here.
   if (mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0) {
     return system_error("preload=ldso: cannot make the mount namespace private");

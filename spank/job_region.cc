@@ -95,6 +95,8 @@ Error create(const node::SiteConfig &config, const Job &job, const RawOptions &o
     log_info("job %u: GPU %s: %llu bytes, %u percent of the SMs", job.id, device.identity.uuid,
              static_cast<unsigned long long>(device.memory_limit), device.sm_percent);
   }
+  log_debug("job %u: its region is made from %s; its launches are %s", job.id, options.text().c_str(),
+            plan.launch_hooks ? "hooked" : "not hooked");
   return {};
 }
 
@@ -183,6 +185,7 @@ bool find_existing(const node::SiteConfig &config, const Job &job, const StepInf
   node::RegionLimits limits;
   const Error error = read_region_limits(config.directory(), std::to_string(job.id), region::Trust::root, &limits);
   if (!error && limits.job.uid == job.uid) {
+    log_debug("job %u: it has a region already", job.id);
     *decision = join_region(config, job, step, limits);
     return true;
   }
@@ -190,13 +193,18 @@ bool find_existing(const node::SiteConfig &config, const Job &job, const StepInf
     *decision = failure(error);
     return true;
   }
-  if (!error) return false;  // of an earlier job with this id, whose epilog never ran
+  if (!error) {
+    log_debug("job %u: the region of that name is of uid %u, whose job had no epilog", job.id, limits.job.uid);
+    return false;
+  }
   if (files.read_opt_out()) {
+    log_debug("job %u: it has opted out already", job.id);
     *decision = {JobState::opted_out, ""};
     return true;
   }
   std::string sentence;
   if (files.read_error(&sentence)) {
+    log_debug("job %u: it was refused already", job.id);
     *decision = {JobState::refused, sentence};
     return true;
   }
@@ -204,6 +212,22 @@ bool find_existing(const node::SiteConfig &config, const Job &job, const StepInf
 }
 
 }  // namespace
+
+const char *name_of(JobState state) {
+  switch (state) {
+    case JobState::unlimited:
+      return "unlimited";
+    case JobState::limited:
+      return "limited";
+    case JobState::opted_out:
+      return "opted out";
+    case JobState::refused:
+      return "refused";
+    case JobState::broken:
+      break;
+  }
+  return "broken";
+}
 
 Decision prepare_in_prolog(const node::SiteConfig &config, const Job &job, const RawOptions &options,
                            const std::vector<unsigned> &gpus) {

@@ -24,6 +24,8 @@ enum class JobState : std::uint8_t {
   broken,   // the site's to repair; failing open, tasks run without limits
 };
 
+const char *name_of(JobState state);
+
 // What was decided for a job on this node.
 struct Decision {
   JobState state = JobState::unlimited;

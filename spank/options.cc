@@ -43,6 +43,15 @@ spank_option as_spank_option(const Option &option, OnValue on_value) {
 
 }  // namespace
 
+std::string RawOptions::text() const {
+  std::string text;
+  for (const Option &option : kOptions) {
+    const std::optional<std::string> &value = this->*option.field;
+    if (value) text += (text.empty() ? "--" : " --") + std::string(option.name) + "=" + *value;
+  }
+  return text.empty() ? "no options" : text;
+}
+
 Error parse_request(const RawOptions &options, Request *request) {
   Request parsed;
   if (options.mem && *options.mem == kOptOutWord) {

@@ -18,6 +18,8 @@ struct RawOptions {
   std::optional<std::string> sm;
 
   bool any() const { return mem || sm; }
+  // "--gpu-mem=8G --gpu-sm=50", or "no options"; for the log.
+  std::string text() const;
   bool operator==(const RawOptions &) const = default;
 };
 

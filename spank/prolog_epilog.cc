@@ -58,7 +58,11 @@ void prolog(spank_t handle, Arguments arguments) {
   if (given != nullptr && !node::parse_index_list(given, region::kMaxDevices, &gpus)) {
     log_error("job %u: SLURM_JOB_GPUS=%s is not a list of GPUs", job.id, given);
   }
-  const Decision decision = prepare_in_prolog(config, job, given_options(handle), gpus);
+  const RawOptions options = given_options(handle);
+  log_debug("prolog of job %u: %s, GPUs %s", job.id, options.text().c_str(),
+            gpus.empty() ? "none" : node::format_index_list(gpus).c_str());
+  const Decision decision = prepare_in_prolog(config, job, options, gpus);
+  log_debug("prolog of job %u: the job is %s", job.id, name_of(decision.state));
   if (!decision.reason.empty()) log_error("%s (job %u)", decision.reason.c_str(), job.id);
 }
 
@@ -69,7 +73,11 @@ void epilog(spank_t handle, Arguments arguments) {
   Job job;
   if (!get_job(handle, &job)) return;
   write_record(config, job);
-  if (Error error = remove_job(config, job.id)) log_error("%s (job %u)", error.text, job.id);
+  if (Error error = remove_job(config, job.id)) {
+    log_error("%s (job %u)", error.text, job.id);
+  } else {
+    log_debug("epilog of job %u: nothing of it is left in %s", job.id, config.region_dir.c_str());
+  }
 }
 
 }  // namespace vgpu::spank::prolog_epilog

@@ -87,7 +87,12 @@ void prepare(spank_t handle) {
     return defer_failure("Slurm does not say which job this is; look at slurmd's log");
   }
   spank_get_item(handle, S_JOB_LOCAL_TASK_COUNT, &self.tasks);
-  self.decision = prepare_in_step(self.config, self.job, describe_step(handle));
+  const StepInfo info = describe_step(handle);
+  log_debug("step of job %u: %s, GPUs %s, %u shards%s", self.job.id, info.options.text().c_str(),
+            info.gpus.empty() ? "none" : node::format_index_list(info.gpus).c_str(), info.shards,
+            info.heterogeneous ? ", heterogeneous" : "");
+  self.decision = prepare_in_step(self.config, self.job, info);
+  log_debug("step of job %u: it is %s", self.job.id, name_of(self.decision.state));
   if (self.decision.state == JobState::limited && self.config.preload == node::PreloadBy::ldso) {
     if (Error error = prepare_isolation(self.config)) defer_failure(error.text);
   }
@@ -131,6 +136,7 @@ int set_mps_share(spank_t handle) {
   std::uint32_t percent = 100;  // MPS knows one share for all of a process's GPUs
   for (unsigned dev = 0; dev < region.ndev(); ++dev) percent = std::min(percent, region.device(dev).sm_percent);
   if (percent == 100 || region.job().launch_hooks != 0) return 0;
+  if (is_first_task(handle)) log_debug("step of job %u: %s=%u", self.job.id, kMpsShare, percent);
   return spank_setenv(handle, kMpsShare, std::to_string(percent).c_str(), 1) == ESPANK_SUCCESS
              ? 0
              : refuse(handle, "the environment of the task cannot be set");
@@ -143,6 +149,9 @@ int add_library(spank_t handle) {
   if (spank_setenv(handle, "LD_PRELOAD", preload.c_str(), 1) != ESPANK_SUCCESS ||
       spank_setenv(handle, "VGPU_REGION", region.c_str(), 1) != ESPANK_SUCCESS) {
     return refuse(handle, "the environment of the task cannot be set");
+  }
+  if (is_first_task(handle)) {
+    log_debug("step of job %u: LD_PRELOAD=%s VGPU_REGION=%s", self.job.id, preload.c_str(), region.c_str());
   }
   if (set_mps_share(handle) != 0) return -1;
   if (self.config.preload == node::PreloadBy::ldso) {

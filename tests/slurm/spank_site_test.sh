@@ -197,6 +197,31 @@ test_summary_choices() {
   configure
 }
 
+logged_since() { slurmd_log n1 | tail -n +$(($1 + 1)) | grep -o 'vgpu: .*'; }
+epilog_logged_since() { logged_since "$1" | grep -q 'epilog of job'; }
+
+test_log_levels() {
+  local level before logged sentence
+  for level in error info debug; do
+    configure log=$level
+    before=$(slurmd_log n1 | wc -l)
+    run srun $on_n1 --gres=gpu:1 --gpu-mem=1G --gpu-sm=40 true
+    equal "log=$level: the user's terminal stays empty" "" "$output"
+    eventually no_regions
+    [ $level != debug ] || eventually epilog_logged_since "$before"
+    logged=$(logged_since "$before")
+    case $level in
+      error) equal "log=error: nothing went wrong" "" "$logged" ;;
+      *) true_that "log=$level: the limits" grep -q 'GPU .*: 1073741824 bytes, 40 percent' <<<"$logged" ;;
+    esac
+    for sentence in 'step of job [0-9]*: --gpu-mem=1G --gpu-sm=40, GPUs [0-9]' 'prolog of job [0-9]*: the job is limited' \
+      'step of job [0-9]*: LD_PRELOAD=.* VGPU_REGION=/run/vgpu/' 'epilog of job [0-9]*: nothing of it is left'; do
+      equal "log=$level: $sentence" $([ $level = debug ] && echo 1 || echo 0) "$(grep -c "$sentence" <<<"$logged")"
+    done
+  done
+  configure
+}
+
 test_missing_library_fails_closed() {
   configure library=$work/nowhere.so
   run srun $on_n1 --gres=gpu:1 --gpu-mem=1G touch ran

@@ -137,7 +137,7 @@ TEST_F(Vgpuctl, RefusesBadWords) {
       {{"--nonsense"}, "see vgpuctl --help"},
       {{"list", "--watch=0"}, "see vgpuctl --help"},
       {{"show"}, "JOB is required"},
-      {{"set", "7"}, "set what? give --gpu-mem=SIZE or --gpu-sm=PERCENT"},
+      {{"set", "7"}, "no new limit is given; give --gpu-mem=SIZE or --gpu-sm=PERCENT"},
       {{"set", "7", "--gpu-mem=8X"}, "'X' is not a unit"},
       {{"set", "7", "--gpu-sm=0"}, "that is not within 1 to 100"},
       {{"gc", "--older-than", "soon"}, "see vgpuctl --help"},

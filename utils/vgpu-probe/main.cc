@@ -137,13 +137,13 @@ Error watch(const Options &options, std::string *answer) {
   sigprocmask(SIG_BLOCK, &chld, nullptr);
 
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return system_error("no pipe for the probe");
+  if (pipe2(ends, O_CLOEXEC) != 0) return system_error("cannot create a pipe for the probe");
   ScopedFd from_child(ends[0]);
   const pid_t self = getpid();
   const pid_t child = fork();
   if (child < 0) {
     close(ends[1]);
-    return system_error("no process for the probe");
+    return system_error("cannot create a process for the probe");
   }
   if (child == 0) probe(options, self, ends[1]);
   close(ends[1]);

@@ -1,4 +1,4 @@
-// Exit statuses of vgpu-run, as its man page promises them.
+// Exit statuses of vgpu-run, as in its man page.
 #pragma once
 
 #include <sys/wait.h>

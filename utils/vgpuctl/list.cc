@@ -30,7 +30,7 @@ Error missing_job(const Options &options, const NodeView &view) {
   return {};
 }
 
-// Nobody waits for what he does not see.
+// Nobody waits for what is not shown.
 bool shows_sm_use(const Options &options, const std::vector<const Column *> &columns) {
   return options.json || std::any_of(columns.begin(), columns.end(),
                                      [](const Column *column) { return std::string_view(column->title) == kSmUsed; });

@@ -114,7 +114,7 @@ void note(const RegionView &before, const RegionView &after) {
 // `region`: as it is then.
 Error set_limits(const Options &options, RegionView *region) {
   if (!options.memory && !options.sm_percent) {
-    return make_error(Fault::invalid, "vgpuctl: set what? give --gpu-mem=SIZE or --gpu-sm=PERCENT");
+    return make_error(Fault::invalid, "vgpuctl set: no new limit is given; give --gpu-mem=SIZE or --gpu-sm=PERCENT");
   }
   // Whoever raises a limit takes part in admission; a user's own region is nobody else's business.
   RegionView before;

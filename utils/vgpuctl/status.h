@@ -1,3 +1,4 @@
+// The exit statuses of vgpuctl.
 #pragma once
 
 namespace vgpu::ctl {

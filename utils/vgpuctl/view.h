@@ -53,7 +53,7 @@ struct DeviceView {
 struct RegionView {
   std::string job;  // the job id; of a vgpu-run, PID-START
   std::string path;
-  bool is_private = false;  // made by a user for himself, with vgpu-run
+  bool is_private = false;  // made by a user with vgpu-run
   uid_t uid = 0;
   std::string user;
   bool launch_hooks = false;
