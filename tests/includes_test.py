@@ -45,7 +45,7 @@ PLANTED = [
         '#include "../sm/meter.h"',
         "../sm/meter.h: libvgpu/runtime includes only libvgpu/base libvgpu/region libvgpu/driver",
     ),
-    ("node/text.cc", '#include "spank/log.h"', "spank/log.h: node includes only libvgpu/base libvgpu/region"),
+    ("node/values.cc", '#include "spank/log.h"', "spank/log.h: node includes only libvgpu/base libvgpu/region"),
     (
         "utils/vgpuctl/main.cc",
         '#include "utils/vgpu-run/ranks.h"',
@@ -64,8 +64,8 @@ PLANTED = [
     ("simgpu/node/link.h", "#include <base/error.h>", "base/error.h: simgpu includes nothing but itself"),
     ("tests/simgpu/support.h", '#include "region/region.h"', "region/region.h: tests/simgpu includes only simgpu"),
     ("spank/plugin.cc", '#include "region/support.h"', "region/support.h: there is no such file for spank"),
-    ("node/text.cc", '#include "error.h"', "error.h: there is no such file in node/"),
-    ("utils/other/main.cc", '#include "node/text.h"', "utils/other has no row in tests/includes_test.py"),
+    ("node/values.cc", '#include "error.h"', "error.h: there is no such file in node/"),
+    ("utils/other/main.cc", '#include "node/values.h"', "utils/other has no row in tests/includes_test.py"),
 ]
 
 
