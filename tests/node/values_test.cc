@@ -164,9 +164,8 @@ TEST(Memory, RefusesZeroBytesInsideTheText) {
 TEST(Memory, NamesWhatWasGiven) {
   MemoryLimits limits;
   const Error error = parse_memory_list("default_mem", "8Q", &limits);
-  EXPECT_STREQ(
-      error.text,
-      "default_mem=8Q: 'Q' is not a unit; give a size like 8G, 1.5G or 512M, or a share of the GPU like 50%");
+  EXPECT_STREQ(error.text,
+               "default_mem=8Q: 'Q' is not a unit; give a size like 8G, 1.5G or 512M, or a share of the GPU like 50%");
 }
 
 TEST(Memory, ALongValueDoesNotPushTheRemedyOut) {
