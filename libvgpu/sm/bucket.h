@@ -4,7 +4,8 @@
 // The word is `tat`, GCRA's theoretical arrival time: the instant, in nanoseconds of CLOCK_MONOTONIC, at which the next
 // launch conforms to the job's share. A launch that costs c moves it on by c/share; a launch that comes earlier waits
 // until then. A job that does not use its share saves at most kBurstNs of it. A long kernel is let through as soon as
-// it conforms and leaves a debt, a `tat` far in the future, so that no kernel is too long for any share.
+// it conforms and leaves a debt, a `tat` far in the future, so that long kernels are paid for, too (up to
+// region::kLargestDebtNs; what is beyond goes unpaid).
 //
 // No rank ever owns the bucket: a rank that dies or stops while it waits, or after it was let through, costs the others
 // nothing but what it was charged.
