@@ -139,7 +139,7 @@ TEST_F(ModulesTest, ALibrarysCodeIsFoundByTheNextMeasurement) {
   expect_held(kContext);
 }
 
-// Small allocations share blocks with each other; what the driver rounds up is hidden memory like any other.
+// Small allocations share blocks with each other; what the driver rounds up is untracked memory like any other.
 TEST_F(ModulesTest, RoundingIsFoundByTheNextMeasurement) {
   limit_to(512 * kMiB);
   const auto program = start_on(0);

@@ -1,4 +1,4 @@
-// Stream-ordered memory: what a pool keeps in stock is charged, to the byte, and nothing of it is refused while some is idle.
+// Stream-ordered memory: what a pool keeps is charged, to the byte, and nothing is refused while some of it is idle.
 #include "pool_support.h"
 
 namespace vgpu::test {

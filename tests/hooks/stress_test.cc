@@ -31,8 +31,8 @@ struct Books {
   std::map<pid_t, std::uint64_t> allocated;  // by calls, of living ranks
   std::map<pid_t, std::uint64_t> pooled;     // of these, in pools
   std::uint64_t all_allocated = 0;
-  std::uint64_t hidden = 0;  // contexts, modules
-  std::map<pid_t, std::uint64_t> hidden_of;
+  std::uint64_t untracked = 0;  // contexts, modules
+  std::map<pid_t, std::uint64_t> untracked_of;
   std::uint64_t dead = 0;  // of processes that are gone
 };
 
@@ -122,8 +122,8 @@ class HooksStressTest : public testing::Test {
         if (use == simgpu::BlockUse::kPool) books.pooled[pid] += kBlock;
         books.all_allocated += kBlock;
       } else {
-        books.hidden += kBlock;
-        books.hidden_of[pid] += kBlock;
+        books.untracked += kBlock;
+        books.untracked_of[pid] += kBlock;
       }
     }
     return books;
@@ -153,8 +153,8 @@ class HooksStressTest : public testing::Test {
         const pid_t pid = pids_[rank];
         if (ledger_->ranks[rank].hides.load()) {
           // What it has in hiding is charged, but perhaps for a module. It may be just making a context or a module.
-          const std::uint64_t hidden = books.hidden_of.count(pid) != 0 ? books.hidden_of.at(pid) : 0;
-          charged[pid] = charged_for_all[pid] + kContext + kLargestModule - hidden;
+          const std::uint64_t untracked = books.untracked_of.count(pid) != 0 ? books.untracked_of.at(pid) : 0;
+          charged[pid] = charged_for_all[pid] + kContext + kLargestModule - untracked;
         }
         const std::uint64_t own = blocks_in(ledger_->ranks[rank].held[dev].load()) * kBlock;
         EXPECT_LE(own, charged[pid]) << "a rank holds more than it was charged";
@@ -171,7 +171,7 @@ class HooksStressTest : public testing::Test {
       EXPECT_LE(written * kBlock, kLimit) << "over the limit, by the ranks' account";
       EXPECT_LE(books.all_allocated, kLimit + growing) << "over the limit, by the driver's books";
       EXPECT_LE(all_charged, kLimit) << "over the limit, by the region";
-      const std::uint64_t living = books.all_allocated + books.hidden;
+      const std::uint64_t living = books.all_allocated + books.untracked;
       hidden_over_ = std::max(hidden_over_, living - std::min(living, kLimit));
       dead_over_ = std::max(dead_over_, living + books.dead - std::min(living + books.dead, kLimit));
       most_allocated_ = std::max(most_allocated_, books.all_allocated);

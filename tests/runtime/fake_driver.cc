@@ -12,7 +12,7 @@ void *find_real(Symbol symbol) {
   return at != test::fake_functions.end() ? at->second : nullptr;
 }
 
-// No NVML: nothing hidden is ever found.
+// No NVML: no untracked memory is ever found.
 void *loader_open(const char *, int) { return nullptr; }
 
 }  // namespace vgpu::driver
