@@ -39,6 +39,7 @@ enum class Trust : std::uint8_t {
 };
 
 // What holds for this process: inside a Slurm job only root's regions count, or every job could make itself a wider one.
+// The variable by which a job is recognised is all that region/ knows of Slurm.
 Trust trust_here();
 
 // Whether a file with this owner, as seen from here, may be believed.
