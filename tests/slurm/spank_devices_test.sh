@@ -7,7 +7,7 @@ uuid() { echo "GPU-00000000-0000-4000-8000-00000000000$1"; }
 # Minors are given in the order of the description (0, 1, 2), NVML counts by PCI (c, b, a), gres.conf says 2, 0, 1.
 gpus="visibility_ms=0;idle_ms=100;reserved=0;device;uuid=$(uuid a);pci=0000:81:00.0;memory=4GiB;device;uuid=$(uuid b);pci=0000:41:00.0;memory=6GiB;device;uuid=$(uuid c);pci=0000:21:00.0;memory=8GiB"
 in_order=(c a b)
-site_options=hwloc_xml=$here/../node/topology.xml
+site_options=hwloc_xml=$here/../vgpu-probe/topology.xml
 
 found() { sed -n 's/.*uuid=\(\S*\) .*/\1/p' <<<"$output" | xargs; }
 
