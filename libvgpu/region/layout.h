@@ -101,10 +101,8 @@ struct alignas(kLine) DeviceUsage {
 
   // The SM limiter's (libvgpu/sm). A line of its own: ranks that launch kernels write it. Hints but for `tat`: whatever is
   // found here, a launch waits a bounded time and then looks again.
-  alignas(kLine)
-      Word tat;       // GCRA's theoretical arrival time, explained in sm/bucket.h: when the next launch conforms, in ns
-                      // of CLOCK_MONOTONIC; any rank, by CAS
-  Word trim;          // ratio:31 | shared:1 | epoch:32; the elected rank alone, by CAS while the epoch is its own
+  alignas(kLine) Word tat;  // GCRA's theoretical arrival time (sm/bucket.h), ns of CLOCK_MONOTONIC; any rank, by CAS
+  Word trim;                // ratio:31 | shared:1 | epoch:32; the elected rank alone, by CAS while the epoch is its own
   Word lease;         // stamp:36 | epoch:19 | slot:9 of the elected rank; renewed by it, taken over when old, by CAS
   Word throttled_ns;  // any rank; only grows
   Word launches;      // any rank; only grows, in batches
