@@ -29,13 +29,13 @@ configure_release() {
   configure_in "$build_dir" --enable-werror --prefix=/usr --libdir=/usr/lib --libexecdir=/usr/libexec --sysconfdir=/etc
 }
 
-# make_in DIRECTORY TARGET...: counts the objects.
+# make_in DIRECTORY TARGET [VARIABLE=...]: counts the objects.
 make_in() {
   local directory=$1 total
   shift
   # Each of automake's rules begins by saying what it makes.
-  total=$(make -C "$directory" -n "$@" 2>/dev/null </dev/null | grep -c '^echo "  [A-Z]')
-  measured build '^  [A-Z]+ +' "$total" make -C "$directory" -j"$(nproc)" --no-print-directory "$@"
+  total=$(make -C "$directory" -n "$@" 2>/dev/null </dev/null | grep -o '^echo "  [A-Z][^;]*' | sort -u | wc -l)
+  measured "make $1" '^  [A-Z]+ +' "$total" make -C "$directory" -j"$(nproc)" --no-print-directory "$@"
 }
 
 make_tests_in() { make_in "$1" all && make_in "$1" check TESTS=; }

@@ -56,7 +56,7 @@ stage_aarch64() {
     EMULATOR="$(aarch64_emulator) -L /usr/aarch64-linux-gnu" || return
   refuses_other_architectures || return
   passed=1
-  make_in "$directory" all build-portable && run_tests_in "$directory" check-portable portable_tests || return
+  make_in "$directory" all && make_in "$directory" build-portable && run_tests_in "$directory" check-portable portable_tests || return
   echo '   and with pages of 64 KiB, the largest that an ARM kernel has:'
   local -x QEMU_PAGESIZE=65536
   run_tests_in "$directory" check-pages page_tests
