@@ -17,7 +17,7 @@ install_packages() {
   read -ra optional < <(listed_packages may | not_installed)
   [ $((${#missing[@]} + ${#optional[@]})) -gt 0 ] || return 0
   [ "$(id -u)" -eq 0 ] || skip "only root can install: ${missing[*]} ${optional[*]}" || return
-  mkdir -p "$build_dir/apt/lists/partial" && private_sources >"$build_dir/apt/sources.list" || return
+  private_sources || return
   measured "package lists" '^(Get|Hit|Fetched)' 0 private_apt update || return
   for package in "${optional[@]}"; do
     if private_apt -s install "$package" >/dev/null 2>&1; then can_be_had+=("$package"); else
@@ -41,17 +41,19 @@ not_installed() {
   echo "${missing[*]}"
 }
 
-# apt-get through a source list and caches of our own, because some clients are in contrib: the machine's stay as they are.
+# apt-get through source lists and caches of our own, because some clients are in contrib: the machine's stay as they are.
 private_apt() {
-  local directory=$build_dir/apt
-  DEBIAN_FRONTEND=noninteractive apt-get -y --no-install-recommends -o Dir::Etc::SourceList="$directory/sources.list" \
-    -o Dir::Etc::SourceParts=- -o Dir::State::Lists="$directory/lists" "$@" </dev/null
+  DEBIAN_FRONTEND=noninteractive apt-get -y --no-install-recommends -o Dir::Etc::SourceList="$build_dir/apt/sources.list" \
+    -o Dir::Etc::SourceParts="$build_dir/apt/sources.list.d" -o Dir::State::Lists="$build_dir/apt/lists" "$@" </dev/null
 }
 
 private_sources() {
-  local keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-  apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' 'Component: main' | sort -u |
-    sed "s|.*|deb $([ ! -e $keyring ] || echo "[signed-by=$keyring]") & main$([ "$level" = demo ] || echo ' contrib')|"
+  mkdir -p "$build_dir/apt/sources.list.d" "$build_dir/apt/lists/partial" || return
+  local file
+  for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.{list,sources}; do
+    [ ! -e "$file" ] || sed -E '/^(deb|Components:) /{ s/ contrib\b//; s/ main\b/ main contrib/ }' "$file" >"$build_dir/apt/${file#/etc/apt/}" ||
+      return
+  done
 }
 
 # Some packages hold daemons. None is started: nobody asked this machine to be a cluster.
