@@ -8,18 +8,17 @@ generate_configure() {
   measured autoreconf '^autoreconf: running' 0 autoreconf -fiv
 }
 
-# configure_in DIRECTORY ARGUMENT...: configures unless that was done before, with the same arguments.
+# configure_in DIRECTORY ARGUMENT...: configures unless that was done before, with the same arguments and the same packages.
 configure_in() {
-  local directory=$1 arguments=("${@:2}") wanted
+  local directory=$1 before arguments=("${@:2}")
   # shellcheck disable=SC2207  # no spaces in them
   [[ $directory == */aarch64 ]] || arguments+=($(header_options))
-  wanted=${arguments[*]}
-  generate_configure || return
-  [ -e "$directory/Makefile" ] && [ "$(cat "$directory/configured-with" 2>/dev/null)" = "$wanted" ] && return
-  mkdir -p "$directory" || return
-  [ ! -e "$directory/Makefile" ] || quietly make -C "$directory" clean || return
+  generate_configure && mkdir -p "$directory" || return
+  before=$(cat "$directory/configured-with" 2>/dev/null)
+  [ "$before" != "${arguments[*]}" ] || [ "$build_dir/apt/installed" -nt "$directory/configured-with" ] || return 0
+  [ ! -e "$directory/Makefile" ] || [ "$before" = "${arguments[*]}" ] || quietly make -C "$directory" clean || return
   measured configure '^checking ' 0 in_directory "$directory" "$source_dir/configure" "${arguments[@]}" || return
-  printf '%s\n' "$wanted" >"$directory/configured-with"
+  printf '%s\n' "${arguments[*]}" >"$directory/configured-with"
 }
 
 in_directory() { (cd "$1" && "${@:2}"); }

@@ -25,7 +25,7 @@ install_packages() {
     fi
   done
   measured packages '^Setting up ' "$(private_apt -s install "${missing[@]}" "${can_be_had[@]}" 2>/dev/null | grep -c ^Inst)" \
-    without_daemons private_apt install "${missing[@]}" "${can_be_had[@]}"
+    without_daemons private_apt install "${missing[@]}" "${can_be_had[@]}" && touch "$build_dir/apt/installed"
 }
 
 # listed_packages must|may: of this level and those above it.
