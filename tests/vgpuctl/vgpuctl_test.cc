@@ -301,24 +301,18 @@ TEST_F(Vgpuctl, JsonFollowsItsSchema) {
 }
 
 TEST_F(Vgpuctl, ManPageAndCompletionKnowEveryOption) {
-  std::string manual = read_file(VGPU_SOURCE_DIR "/utils/vgpuctl/vgpuctl.1");
-  manual = std::regex_replace(manual, std::regex("\\\\-"), "-");
+  const std::string manual = replaced(read_file(VGPU_SOURCE_DIR "/utils/vgpuctl/vgpuctl.1"), "\\\\-", "-");
   const std::string completion = read_file(VGPU_SOURCE_DIR "/utils/vgpuctl/vgpuctl.bash");
   const std::string help = run({"--help"}).out;
-  unsigned commands = 0;
-  const std::regex command("\n  ([a-z]+) +[a-zA-Z]");
-  const std::string rest = help.substr(help.find("Subcommands:"));
-  for (std::sregex_iterator at(rest.begin(), rest.end(), command), end; at != end; ++at, ++commands) {
-    const std::string name = (*at)[1];
+  const Words commands = matches(help.substr(help.find("Subcommands:")), "\n  ([a-z]+) +[a-zA-Z]");
+  for (const std::string &name : commands) {
     EXPECT_NE(manual.find(".SS " + name), std::string::npos) << name;
-    const std::string text = run({name, "--help"}).out;
-    const std::regex option("--[a-z-]+");
-    for (std::sregex_iterator word(text.begin(), text.end(), option); word != end; ++word) {
-      EXPECT_NE(manual.find(word->str()), std::string::npos) << name << " " << word->str();
-      EXPECT_NE(completion.find(word->str()), std::string::npos) << name << " " << word->str();
+    for (const std::string &option : matches(run({name, "--help"}).out, "--[a-z-]+")) {
+      EXPECT_NE(manual.find(option), std::string::npos) << name << " " << option;
+      EXPECT_NE(completion.find(option), std::string::npos) << name << " " << option;
     }
   }
-  EXPECT_EQ(commands, 10u);
+  EXPECT_EQ(commands.size(), 10u);
 }
 
 TEST_F(Vgpuctl, CompletesInBash) {
