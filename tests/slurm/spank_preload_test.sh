@@ -85,10 +85,12 @@ test_interactive_step_and_sattach() {
   run salloc -Q -w n1 --gres=gpu:1 --gpu-mem=1G srun --interactive --pty "$rank" --show
   output_has "limit=$gib"
   local job
-  job=$(sbatch --parsable -w n1 --gres=gpu:1 --gpu-mem=1G -o /dev/null --wrap="srun sh -c 'sleep 10; $rank --show'")
+  job=$(sbatch --parsable -w n1 --gres=gpu:1 --gpu-mem=1G -o /dev/null --wrap="srun sh -c 'until [ -e signs/go ]; do $rank --show; sleep 0.2; done'")
   eventually step_runs "$job.0"
-  run sattach "$job.0"
-  output_has "limit=$gib"
+  timeout 120 sattach "$job.0" >attached.out 2>&1 &
+  true_that "sattach shows what the step prints" eventually grep -q "limit=$gib" attached.out
+  let_go
+  wait
 }
 step_runs() { squeue -h -s -j "${1%.*}" -o %i | grep -qx "$1"; }
 
@@ -130,7 +132,7 @@ test_the_summary() {
   run srun $limited "$rank" $((512 << 20))
   output_has "vgpu: job"
   output_has "on n1, GPU GPU-516d6770-7500-4000-8000-000000000001: peak 512MiB of 1GiB (50 %), 0 allocations refused, 0.0 s throttled"
-  run srun $limited -n3 sh -c "$rank $((512 << 20)) 1"
+  run srun $limited -n3 "$rank" $((512 << 20)) with 3 signs/answered
   output_has "peak 1GiB of 1GiB (100 %), 1 allocation refused"
   equal "one line per GPU, whatever the number of ranks" 1 "$(grep -c peak <<<"$output")"
   run srun $limited true
