@@ -51,7 +51,7 @@ test_getting_around_the_environment() {
   true_that "the limit is seen behind a task prolog: $output" seen
   run $games srun $limited sh -c "env -i $sees"
   true_that "the limit is seen by another user: $output" seen
-  run sbatch -Q --wait -w n1 --gres=gpu:1 --gpu-mem=1G -o out --wrap="unset LD_PRELOAD; $sees; srun env -i $sees"
+  run_batch -w n1 --gres=gpu:1 --gpu-mem=1G -o out --wrap="unset LD_PRELOAD; $sees; srun env -i $sees"
   output=$(cat out)
   equal "in a batch script and its step" 2 "$(grep -c "$gib" out)"
 }

@@ -5,6 +5,7 @@
 #   start_lab OPTION...     (of lab.sh) a cluster with the plugin
 #   configure KEY=VALUE...  the plugin's keys in plugstack.conf
 #   run COMMAND...          at most 120 s; sets $output (stdout and stderr) and $status
+#   run_batch OPTION...     `run sbatch --wait`, which would look at the job every two seconds only
 #   status_is N, output_has TEXT, output_lacks TEXT, equal WHAT EXPECTED ACTUAL, true_that WHAT COMMAND...
 #   on NODE COMMAND...      on a node, as root
 #   $games COMMAND...       as another user; so is $man
@@ -84,6 +85,15 @@ run() {
   output=$(timeout 120 "$@" 2>&1 </dev/null)
   status=$?
 }
+
+run_batch() {
+  output=$(sbatch --parsable "$@" 2>&1 </dev/null)
+  status=$?
+  [ $status -eq 0 ] || return 0
+  eventually has_ended "$output" || complain "job $output does not end"
+  ! scontrol -o show job "$output" | grep -qv " JobState=COMPLETED " || status=1
+}
+has_ended() { [ -z "$(squeue -h -j "$1" 2>/dev/null)" ]; }
 
 complain() {
   test_failed=yes

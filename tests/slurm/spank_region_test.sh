@@ -66,7 +66,7 @@ echo lower_sm; srun --gpu-sm=10 echo RAN; echo status \$?
 echo opt_out; srun --gpu-mem=none echo RAN; echo status \$?
 echo percent; srun --gpu-mem=25% $rank --show
 END
-  run sbatch -Q --wait steps.sh
+  run_batch steps.sh
   output=$(cat steps.out)
   equal "all find the job's limits" 4 "$(grep -c "limit=$((2 * gib)) sm=60" steps.out)"
   output_has "vgpu: --gpu-mem: this step asks for 1GiB, less than the 2GiB of its job"
