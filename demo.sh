@@ -1,7 +1,7 @@
 #!/bin/bash
-# Shows slurm-vgpu at work: a private Slurm cluster of two nodes, a few jobs, and no trace afterwards. On the machine's own
-# GPU where there is an NVIDIA driver, else on simulated ones. Needs root on Debian. What is missing is installed and built
-# in build/ first.
+# Shows slurm-vgpu at work: a private Slurm cluster of two nodes and a few jobs, on the machine's own GPU where there is an NVIDIA
+# driver, else on simulated ones. Needs root on Debian. What is missing is installed, and built in build/, first; that stays. The
+# cluster goes. The programs of its jobs are in tests/demo/bin/.
 set -u
 usage() {
   cat <<'END'
@@ -15,155 +15,52 @@ shell= simulated=
 while [ $# -gt 0 ]; do
   case $1 in
     --shell) shell=yes ;;
-    --simulated) simulated=yes ;;
+    --simulated) simulated=simulated ;;
     --help | -h) usage && exit ;;
     -*) usage >&2 && exit 2 ;;
     *) break ;;
   esac
   shift
 done
-exec 3<&0 </dev/null  # srun would read what is typed for the prompt
+exec 3<&0 </dev/null # srun would read what is typed for the prompt
 home=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 build=$(readlink -m "${1:-$home/build}")
-lab=$home/tests/slurm/lab.sh
+export DEMO_LAB=$home/tests/slurm/lab.sh
+. "$home/tests/demo/lib.sh" && . "$home/tests/demo/gpu.sh" || exit 1
+
+# ---- what is needed -------------------------------------------------------------------------------------------------
 
 [ "$(id -u)" -eq 0 ] || { echo "demo.sh: a private Slurm cluster needs root" >&2 && exit 1; }
-missing() {
-  local file
-  for file in spank/spank_vgpu.so libvgpu/libvgpu.so utils/vgpu-probe/vgpu-probe utils/vgpuctl/vgpuctl utils/vgpu-run/vgpu-run \
-    simgpu/simgpu-kernel simgpu/simgpu-client; do
-    [ -e "$build/$file" ] || return 0
-  done
-  ! "$lab" check >/dev/null
-}
-if missing; then
-  [ "$build" = "$home/build" ] || { echo "demo.sh: $build holds no complete build; run ./check.sh --build" >&2 && exit 1; }
-  "$home/check.sh" --build || exit 1
-  "$lab" check || exit 1
+built() { env -u MAKEFLAGS make -q -C "$build" -o Makefile -o config.h demo >/dev/null 2>&1; }
+if ! built || ! "$DEMO_LAB" check >/dev/null; then
+  [ "$build" = "$home/build" ] || { echo "demo.sh: $build is not up to date; run make -C $build demo" >&2 && exit 1; }
+  "$home/check.sh" --demo && "$DEMO_LAB" check || exit 1
 fi
 
-work=$(mktemp -d /tmp/vdemo-XXXXXX) || exit 1
-chmod 755 "$work"
-trap '"$lab" stop "$work/cluster"; cd / && rm -rf "$work"' EXIT
-trap 'exit 1' INT TERM
-mkdir "$work/bin" && cd "$work" || exit 1
-cp "$build/libvgpu/libvgpu.so" "$build/simgpu/simgpu-client" . || exit 1
-
-# ---- the GPU --------------------------------------------------------------------------------------------------------
-
-# loaded NAME: the file that the loader finds for a library.
-loaded() { LD_PRELOAD=$1 LD_TRACE_LOADED_OBJECTS=1 /bin/true 2>/dev/null | sed -n "s,^[[:space:]]*$1 => \(/[^ ]*\) .*,\1,p" | grep .; }
-
-# The machine's own driver: both libraries can be loaded, and NVML tells of a GPU that is large enough. Memory is counted in
-# eighths of it, whole GiB; contexts of real drivers are no small part of less.
-own_driver() {
-  local device bytes
-  cuda=$(loaded libcuda.so.1) && nvml=$(loaded libnvidia-ml.so.1) || return
-  device=$("$build/utils/vgpu-probe/vgpu-probe" 2>/dev/null | grep -m 1 '^device .* minor=[0-9]') || return
-  minor=$(sed 's/.* minor=\([0-9]*\) .*/\1/' <<<"$device")
-  bytes=$(sed 's/.* memory=\([0-9]*\) .*/\1/' <<<"$device")
-  unit=$((bytes >> 33))
-  [ "$unit" -ge 1 ]
+work=
+clean_up() {
+  trap '' INT TERM HUP # whoever cannot wait does not make it leave things behind
+  [ -n "$work" ] || return
+  "$DEMO_LAB" stop "$work/cluster"
+  cd / && rm -rf "$work"
 }
-
-if [ -z "$simulated" ] && own_driver; then
-  gpu="this machine's GPU of $((8 * unit)) GiB for both"
-  find_driver="export LD_LIBRARY_PATH=${cuda%/*}"
-  gpu_options=(--own-gpus --minors "$minor")
-  keys="nvml=$nvml"
-else
-  unit=1
-  gpu="a simulated GPU of 8 GiB each"
-  find_driver=: # the nodes' loader knows where it is
-  gpu_options=(--simgpu "$build/simgpu" --simgpu-config 'memory=8GiB;context=64MiB;visibility_ms=0;idle_ms=100;device')
-  keys=
-fi
-scaled() { echo $(($1 * unit)); }
-
-# ---- programs of the demo -------------------------------------------------------------------------------------------
-
-# Any CUDA program would do.
-cat >bin/take <<END
-#!/bin/bash
-# take MIB [SECONDS]: takes so much GPU memory and keeps it for a moment.
-# insist MIB: asks until it gets it, and keeps it.
-$find_driver
-coproc gpu { exec $work/simgpu-client; }
-ask() { echo "\$1" >&"\${gpu[1]}" && read -r answer <&"\${gpu[0]}"; }
-who="rank \${SLURM_PROCID:-\${VGPU_RANK:-0}} on \$(hostname)"
-ask 'ctx 0'
-ask "alloc \$((\$1 << 20))"
-case \$answer in
-  0*) echo "\$who has its \$1 MiB" ;;
-  *) echo "\$who got no \$1 MiB: CUDA error \${answer%% *}" ;;
-esac
-case \${0##*/} in
-  take)
-    sleep "\${2:-2}"
-    [[ \$answer == 0* ]]
-    exit
-    ;;
-esac
-until [[ \$answer == 0* ]]; do sleep 0.2 && ask "alloc \$((\$1 << 20))"; done
-echo "\$who has its \$1 MiB now"
-sleep infinity
-END
-ln -s take bin/insist
-cat >bin/compute <<END
-#!/bin/bash
-# compute SECONDS: launches so much work of the GPU, in kernels of 1 ms, and waits for it.
-$find_driver
-coproc gpu { exec $work/simgpu-client; }
-ask() { echo "\$1" >&"\${gpu[1]}" && read -r answer <&"\${gpu[0]}"; }
-ask 'ctx 0'
-start=\${EPOCHREALTIME/./}
-ask "launch 1ms \$((\$1 * 1000))"
-ask sync
-echo "\$1 s of GPU time in \$(((\${EPOCHREALTIME/./} - start + 50000) / 100000))" | sed 's/.\$/.& s/'
-END
-
-# on NODE COMMAND...: what an administrator does there.
-cat >bin/on <<END
-#!/bin/bash
-node=\$1
-shift
-$find_driver
-exec "$lab" node "$work/cluster" "\$node" -- env "XDG_RUNTIME_DIR=$work" "PATH=$work/bin:$build/utils/vgpuctl:$build/utils/vgpu-run:\$PATH" "\$@"
-END
-chmod 755 bin/* libvgpu.so simgpu-client
-PATH=$work/bin:$PATH
-
-say() { printf '\n\033[1m# %s\033[0m\n' "$*"; }
-quoted() { printf '%s' "$1" && printf ' %s' "${@@Q}" | sed "s/^ [^ ]*//; s/'\([-A-Za-z0-9_=%,.:/+]*\)'/\1/g"; }
-show() {
-  printf '$ %s\n' "$(quoted "$@")"
-  "$@"
-}
-show_on() {
-  printf '%s# %s\n' "$1" "$(quoted "${@:2}")"
-  on "$@"
-}
-until_true() {
-  local deadline=$((SECONDS + 30))
-  until "$@"; do
-    [ $SECONDS -lt $deadline ] || { echo "demo.sh: waited in vain: $*" >&2 && exit 1; }
-    sleep 0.1
-  done
-}
-runs() { [ "$(squeue -h -j "$1" -o %T)" = RUNNING ]; }
-waits() { [ "$(squeue -h -j "$1" -o %r)" = Resources ]; }
-says() { grep -qs "$2" "slurm-$1.out"; }
-no_jobs() { [ -z "$(squeue -h)" ]; }
-no_regions() { [ -z "$(on n1 find /run/vgpu -mindepth 1 -name '[0-9]*')" ]; }
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+work=$(mktemp -d /tmp/vdemo-XXXXXX) && chmod 755 "$work" && cd "$work" || exit 1
+cp -r "$home/tests/demo/bin" . && cp "$build/simgpu/simgpu-client" bin/ && cp "$build/libvgpu/libvgpu.so" . && chmod -R a+rX . || exit 1
+export DEMO_CLUSTER=$work/cluster PATH=$work/bin:$build/utils/vgpuctl:$build/utils/vgpu-run:$PATH
 
 # ---- the cluster ----------------------------------------------------------------------------------------------------
 
+choose_gpu $simulated
+scaled() { echo $(($1 * unit)); }
 say "A Slurm cluster of two nodes, with $gpu, that Slurm counts as 8 shards"
 sed "/^local gpus = {\$/,/^}\$/c\\local gpus = { sim = { shards = 8, memory = \"$(scaled 8)G\" } }" "$home/etc/job_submit.lua" >job_submit.lua
-"$lab" start cluster --cpus 8 --gpus 1 --owner $$ "${gpu_options[@]}" \
+"$DEMO_LAB" start cluster --cpus 8 --gpus 1 --owner $$ "${gpu_options[@]}" \
   --job-submit job_submit.lua "$home/etc/vgpu_submit.lua" \
-  --plugstack "required $build/spank/spank_vgpu.so library=$work/libvgpu.so probe=$build/utils/vgpu-probe/vgpu-probe $keys" || exit 1
-eval "$("$lab" env cluster)"
+  --plugstack "required $build/spank/spank_vgpu.so library=$work/libvgpu.so probe=$build/utils/vgpu-probe/vgpu-probe $plugin_keys" || exit 1
+eval "$("$DEMO_LAB" env cluster)"
 # The record of ended jobs goes where it belongs, but into the nodes' memory.
 for node in n1 n2; do on $node sh -c 'mount -t tmpfs tmpfs /var/log && mkdir /var/log/vgpu' || exit 1; done
 show sinfo -N -o '%N %T %G'
@@ -181,10 +78,6 @@ show srun -Q --gpu-mem=8X take 100
 show srun -Q --gpu-mem="$(scaled 9)G" take 100
 
 say "The scheduler packs jobs by GPU memory: $(scaled 4) + $(scaled 3) GiB share a GPU, $(scaled 2) GiB more must wait"
-submit() { # SBATCH ARGUMENT...: sets $job
-  printf '$ %s\n' "$(quoted sbatch "$@")"
-  job=$(sbatch --parsable "$@") && echo "Submitted batch job $job"
-}
 submit -w n1 --gpu-mem="$(scaled 4)G" --wrap "insist $(scaled 4500)"
 first=$job
 until_true says "$first" 'CUDA error'
@@ -221,14 +114,17 @@ scancel "$first" "$third"
 until_true no_jobs
 until_true no_regions
 show_on n1 vgpuctl report "$first"
-echo 'n1# ls /run/vgpu'
-on n1 ls /run/vgpu
+show_on n1 ls /run/vgpu
 
 say "Without Slurm, for two ranks on this machine"
 show_on n1 vgpu-run -n 2 --gpu-mem="$(scaled 1)G" -- take "$(scaled 600)"
 
-[ -n "$shell" ] || exit 0
-say "The cluster is yours until you leave: srun --gpu-mem=2G take 500; on n1 vgpuctl; exit"
-printf '%s\n' "PS1='demo\\$ '" >rc
-bash --rcfile rc -i <&3
-exit 0
+if [ -n "$shell" ]; then
+  say "The cluster is yours until you leave: srun --gpu-mem=$(scaled 2)G take $(scaled 500); on n1 vgpuctl; exit"
+  bash --rcfile <(echo "PS1='demo\\$ '") -i <&3
+  exit 0
+fi
+say "What next?"
+echo "To read:    docs/user.md for users, docs/slurm-integration.md for administrators
+To try:     ./demo.sh --shell ends with a prompt on such a cluster
+To install: dpkg-buildpackage -b -us -uc makes a package; README.md says what to do with it"

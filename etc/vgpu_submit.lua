@@ -1,8 +1,8 @@
--- The scheduler's side of --gpu-mem: how many shards a job needs. job_submit.lua loads this file and has the site's
--- table; do not edit anything here.
+-- The scheduler's side of --gpu-mem and --gpu-sm: how many shards a job needs. job_submit.lua loads this file and has the
+-- site's table; do not edit anything here.
 --
 -- setup(site)                     the rules of one site:
---   .submit(job, partition_list)  a job with --gpu-mem gets gres/shard, or a message that says why not
+--   .submit(job, partition_list)  a job with such an option gets gres/shard, or a message that says why not
 --   .modify(job, record, uid)     the shards of a waiting job cannot be lowered
 -- memory(text)                    what a value of --gpu-mem means; the same rules as in node/values.h
 --
@@ -73,6 +73,14 @@ function M.memory(text)
   return { bytes = bytes }
 end
 
+-- The same for --gpu-sm: "1" to "100", with or without a percent sign.
+function M.share(text)
+  local percent = tonumber(text:match("^([0-9]+)%%?$"))
+  if not percent then return nil, "that is no percentage" end
+  if percent < 1 or percent > 100 then return nil, "that is not from 1 to 100" end
+  return { millionths = percent * 1e6 }
+end
+
 -- A user's input, made safe for a terminal and a log.
 function M.shown(text)
   local plain = text:sub(1, 40):gsub("[^ -~]", "?")
@@ -136,13 +144,13 @@ local function checked_partitions(partitions, types)
   return partitions
 end
 
--- gpus = { type = { shards =, memory = } }, partitions = { name = { type, ... } } and whole_gpus = "refuse" (--gpu-mem
--- with --gres=gpu is a contradiction) or "keep" (such a job keeps its GPUs, and is held to the limit on them).
+-- gpus = { type = { shards =, memory = } }, partitions = { name = { type, ... } } and whole_gpus = "keep" (a job with
+-- --gpu-mem and --gres=gpu keeps its GPUs, and is held to the limit on them) or "refuse" (it has to choose).
 function M.setup(given)
-  local site = { types = checked_gpus(given.gpus or {}), whole_gpus = given.whole_gpus or "refuse" }
+  local site = { types = checked_gpus(given.gpus or {}), whole_gpus = given.whole_gpus or "keep" }
   site.partitions = checked_partitions(given.partitions or {}, site.types)
   if site.whole_gpus ~= "refuse" and site.whole_gpus ~= "keep" then
-    bad_table("whole_gpus = " .. tostring(site.whole_gpus), "it can be \"refuse\" or \"keep\"")
+    bad_table("whole_gpus = " .. tostring(site.whole_gpus), "it can be \"keep\" or \"refuse\"")
   end
   return {
     submit = function(job, partition_list) return M.submit(site, job, partition_list) end,
@@ -190,44 +198,64 @@ local function shards_on(gpu, value)
   return math.ceil(value.bytes * gpu.shards / gpu.bytes)
 end
 
--- How many shards, or nil and why.
+-- How many shards, and a remark if that is more than some GPUs need; or nil and why. A share that is another number on each type
+-- of GPU becomes the largest one: too many shards only cost room, too few would let a job in that does not fit.
 local function shards_needed(value, types, names)
-  local needed, differ, largest = nil, false, nil
+  local needed, differ, largest, counts = nil, false, nil, {}
   for _, name in ipairs(names) do
     local gpu = types[name]
     local count = shards_on(gpu, value)
     if not largest or gpu.bytes > largest.bytes then largest = gpu end
     differ = differ or (count and needed and count ~= needed)
-    needed = needed or count
+    needed = count and math.max(count, needed or 0) or needed
+    counts[#counts + 1] = ("%d on %s"):format(count or 0, name)
   end
   if not needed then
     return nil, "no GPU that the job can get has more than " .. largest.memory .. "; ask for at most that"
   end
-  if differ then
-    local choice = "--constraint=" .. table.concat(names, " or --constraint=")
-    return nil, "that is not the same number of shards on every GPU that the job can get; choose by " .. choice
+  if not differ then return needed end
+  local choice = "; choose by --constraint=" .. table.concat(names, " or --constraint=")
+  if value.bytes then return nil, "that is not the same number of shards on every GPU that the job can get" .. choice end
+  return needed, ("that is %s; the job asks for %d shards"):format(table.concat(counts, ", "), needed) .. choice
+end
+
+-- Why a job that keeps its whole GPUs would fail on one of the nodes that it can get; nil if on none.
+local function misfit(request, values, types, names)
+  local _, commas = values:gsub(",", "")
+  if commas > 0 and request.field == "tres_per_node" and request.count and request.count ~= commas + 1 then
+    local sentence = "there are %d values, and %s asks for another number of GPUs; give one for each, or one for all"
+    return sentence:format(commas + 1, M.shown(request.text))
   end
-  return needed
+  for text in (values .. ","):gmatch("([^,]*),") do
+    local value, why = M.memory(text)
+    if not value then return why .. "; " .. EXAMPLE end
+    for _, name in ipairs(names) do
+      if value.bytes and value.bytes > types[name].bytes then
+        local most = "a GPU that the job can get, " .. name .. ", has no more than " .. types[name].memory
+        return most .. "; ask for at most that" .. (#names > 1 and ", or choose a larger one by --constraint" or "")
+      end
+    end
+  end
 end
 
 -- ---- what Slurm calls -----------------------------------------------------------------------------------------------
 
-local function refuse(text, why)
-  slurm.log_user("%s", "vgpu: --gpu-mem=" .. M.shown(text) .. ": " .. why)
+local function remark(asked, what) slurm.log_user("%s", "vgpu: " .. asked.option .. "=" .. M.shown(asked.text) .. ": " .. what) end
+
+local function refuse(asked, why)
+  remark(asked, why)
   return slurm.ERROR
 end
 
--- The option as the plugin sent it; nil if there is none. The plugin never sends it twice with different values.
-local function option(job)
-  local found, twice
+-- An option as the plugin sent it; nil if there is none. The plugin never sends it twice with different values.
+local function sent(job, name)
+  local text, twice
   for _, entry in pairs(job.spank_job_env or {}) do
-    local value = entry:match("^_SLURM_SPANK_OPTION_vgpu_gpu_mem=(.*)$")
-    if value then
-      twice = twice or (found and found ~= value)
-      found = found or value
-    end
+    local value = entry:match("^_SLURM_SPANK_OPTION_vgpu_" .. name .. "=(.*)$")
+    twice = twice or (value and text and text ~= value)
+    text = text or value
   end
-  return found, twice
+  return text and { option = "--" .. name:gsub("_", "-"), text = text, twice = twice }
 end
 
 -- The first request for GPUs in a form that `wanted` names: as "gpu", "mps", "shard" (per node), or "shard elsewhere".
@@ -235,6 +263,7 @@ local function gpu_request(job, wanted)
   for _, field in ipairs{ "tres_per_node", "tres_per_job", "tres_per_socket", "tres_per_task" } do
     for _, request in ipairs(M.requests(job[field])) do
       local form = request.name == "shard" and field ~= "tres_per_node" and "shard elsewhere" or request.name
+      request.field = field
       if wanted[form] then return request end
     end
   end
@@ -242,54 +271,82 @@ end
 
 local SHARES = { shard = true, ["shard elsewhere"] = true, mps = true }
 local OTHERWISE = { gpu = true, mps = true, ["shard elsewhere"] = true }
+local ANY = { gpu = true, shard = true, mps = true, ["shard elsewhere"] = true }
 
-function M.submit(site, job, partition_list)
-  local text, twice = option(job)
-  if not text then return slurm.SUCCESS end
-  if twice then return refuse(text, "it was given twice, with different values; give it once") end
+-- A job without a limit has its GPUs for itself.
+local function submit_unlimited(job, asked)
+  local share = gpu_request(job, SHARES)
+  if not share then return slurm.SUCCESS end
+  return refuse(asked, "without a limit a GPU cannot be shared, and " .. M.shown(share.text) .. " does; ask for --gres=gpu")
+end
 
-  if text == "none" then
-    local share = gpu_request(job, SHARES)
-    if not share then return slurm.SUCCESS end
-    local form = M.shown(share.text)
-    return refuse(text, "without a limit a GPU cannot be shared, and " .. form .. " does; ask for --gres=gpu")
-  end
-  local request = gpu_request(job, OTHERWISE)
-  if request and site.whole_gpus == "keep" and request.name == "gpu" then return slurm.SUCCESS end
-  if request then
+-- --gpu-mem with --gres=gpu or the like.
+local function submit_whole(site, job, asked, request, names)
+  if site.whole_gpus == "refuse" or request.name ~= "gpu" then
     local other = M.shown(request.text)
-    return refuse(text, "it shares a GPU, and " .. other .. " asks for GPUs in another way; leave out one of the two")
+    return refuse(asked, "it shares a GPU, and " .. other .. " asks for GPUs in another way; leave out one of the two")
   end
-  if text:find(",") then
-    return refuse(text, "a job that shares a GPU gets one on each node, and there are several values; give one")
+  local typed = request.text:match("^gpu:([^:=]+)")
+  local why = misfit(request, asked.text, site.types, site.types[typed] and { typed } or names)
+  if why then return refuse(asked, why) end
+  if request.count == 1 and (request.field == "tres_per_node" or request.field == "tres_per_job") then
+    local sentence = "vgpu: %s takes a whole GPU, of which the job may use %s; leave %s out to share one"
+    slurm.log_user("%s", sentence:format(M.shown(request.text), M.shown(asked.text), M.shown(request.text)))
   end
-  local value, why = M.memory(text)
-  if not value then return refuse(text, why .. "; " .. EXAMPLE) end
+  return slurm.SUCCESS
+end
 
-  local names = types_of_features(job.features, site.types)
-    or types_of_partitions(job.partition, partition_list, site.partitions)
-    or site.types
-  local needed
-  needed, why = shards_needed(value, site.types, sorted(names))
-  if not needed then return refuse(text, why) end
-
+-- The job asks for `needed` shards from now on, unless it asked for more.
+local function charge(job, asked, needed)
   local requests = M.requests(job.tres_per_node)
-  local asked = of_name(requests, "shard")
-  if asked and not asked.count then
-    return refuse(text, "--gres=" .. M.shown(asked.text) .. " is no number of shards; leave it out")
+  local had = of_name(requests, "shard")
+  if had and not had.count then
+    return refuse(asked, "--gres=" .. M.shown(had.text) .. " is no number of shards; leave it out")
   end
-  if asked and asked.count >= needed then return slurm.SUCCESS end
+  if had and had.count >= needed then return slurm.SUCCESS end
   local gres = {}
   for _, other in ipairs(requests) do
-    if other ~= asked then gres[#gres + 1] = other.text end
+    if other ~= had then gres[#gres + 1] = other.text end
   end
   gres[#gres + 1] = string.format("shard:%d", needed)
   job.gres = table.concat(gres, ",")
-  if asked then
+  if had then
     local sentence = "vgpu: --gres=%s is less than --gpu-mem=%s needs; raised to shard:%d"
-    slurm.log_user("%s", sentence:format(asked.text, text, needed))
+    slurm.log_user("%s", sentence:format(had.text, asked.text, needed))
   end
   return slurm.SUCCESS
+end
+
+function M.submit(site, job, partition_list)
+  local asked = sent(job, "gpu_mem")
+  local time = sent(job, "gpu_sm")
+  -- A share of the time alone comes with the same share of the memory, for jobs that ask for no GPU in words of Slurm's.
+  if not asked and time and not gpu_request(job, ANY) then asked = time end
+  if not asked then return slurm.SUCCESS end
+  if asked.twice then return refuse(asked, "it was given twice, with different values; give it once") end
+  if asked ~= time and asked.text == "none" then return submit_unlimited(job, asked) end
+
+  local names = sorted(types_of_features(job.features, site.types)
+    or types_of_partitions(job.partition, partition_list, site.partitions)
+    or site.types)
+  local request = gpu_request(job, OTHERWISE)
+  if request then return submit_whole(site, job, asked, request, names) end
+  if asked.text:find(",") then
+    return refuse(asked, "a job that shares a GPU gets one on each node, and there are several values; give one")
+  end
+  local value, why
+  if asked == time then
+    value, why = M.share(asked.text)
+    if not value then return refuse(asked, why .. "; give a share of the GPU's time like 50") end
+  else
+    value, why = M.memory(asked.text)
+    if not value then return refuse(asked, why .. "; " .. EXAMPLE) end
+  end
+  local needed
+  needed, why = shards_needed(value, site.types, names)
+  if not needed then return refuse(asked, why) end
+  if why then remark(asked, why) end
+  return charge(job, asked, needed)
 end
 
 function M.modify(job, record, uid)

@@ -1,8 +1,9 @@
 #!/bin/bash
-# demo.sh shows what it says it shows, within a minute, and leaves nothing.
+# demo.sh shows what it says it shows, and what the README says, within a minute, and leaves nothing.
 set -u
 unset TMPDIR # the jobs' users may not write there
 . "$(dirname "$0")/demo_lib.sh"
+. "$(dirname "$0")/transcript.sh"
 
 start=$SECONDS
 output=$("$demo" --shell --simulated "$build" 2>&1 <<'END'
@@ -46,7 +47,23 @@ has '^alone: rank 0 of 1$'
 
 directory=$(sed -n 's/^its directory is \(.*\)\.$/\1/p' <<<"$output")
 [[ $directory == /tmp/vdemo-* ]] || wrong "the shell is in '$directory'"
-[ ! -e "$directory" ] || wrong "$directory is left"
-left=$(grep -laFs -f <(echo "${directory:-nowhere}") /proc/[0-9]*/cmdline) # grep's own has no such word
-[ -z "$left" ] || wrong "processes are left: $left"
+gone "${directory:-nowhere}"
+! grep -q $'\033' <<<"$output" || wrong "there are escape sequences in a pipe"
+
+# The README's transcript: its commands in the order of the demo, and what each said.
+readarray -t lines <<<"$output"
+at=0
+was_shown() { # HOST COMMAND EXPECTED
+  local prompt='$' said=
+  [ "$1" = ctl ] || prompt=$1#
+  while [ $at -lt ${#lines[@]} ] && [ "${lines[at]}" != "$prompt $2" ]; do at=$((at + 1)); done
+  [ $at -lt ${#lines[@]} ] || { wrong "README.md shows, and the demo does not, at least not there: $2" && return; }
+  for ((at++; at < ${#lines[@]}; at++)); do
+    case ${lines[at]} in '' | '$ '* | n[0-9]'# '*) break ;; esac
+    said+=${lines[at]}$'\n'
+  done
+  matches "$3" "${said%$'\n'}" || wrong "README.md, $2: expected:"$'\n'"$3"$'\nbut the demo said:\n'"$said"
+}
+each_command was_shown < <(section 'What it looks like' "${demo%/*}/README.md")
+[ "$commands" -ge 8 ] || wrong "README.md shows only $commands commands"
 [ $failures -eq 0 ]

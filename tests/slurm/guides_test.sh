@@ -1,10 +1,10 @@
 #!/bin/bash
 # The package, installed on the nodes of a cluster as an administrator would, and every command of the guides.
 #
-# In docs/*.md, a block ```console is run: `$ ` on the submit host, as a user; `n1# ` on that node, as root. The lines below a
-# command are its output, where `...` stands for anything, in any order. Without them it must only succeed. JOB is the last batch job.
-# A block ```sh NAME is written to that file first.
+# What transcript.sh finds in docs/*.md is run: `$ ` on the submit host, as a user; `n1# ` on that node, as root. Without lines of
+# output a command must only succeed. JOB is the last batch job.
 . "$(dirname "$0")/spank_lib.sh"
+. "$here/transcript.sh"
 source=$(readlink -f "$here/../..")
 prefix=$(sed -n 's/^prefix = //p' "$build/Makefile"):$(sed -n 's/^libdir = //p' "$build/Makefile")
 [ "$prefix" = /usr:/usr/lib ] || { echo "skipped: this build is not for a package: configure --prefix=/usr --libdir=/usr/lib" && exit 77; }
@@ -40,8 +40,9 @@ sys.dont_write_bytecode = True
 import cuda
 def first(*names): return next((os.environ[name] for name in names if name in os.environ), "0")
 rank, ranks = first("OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "VGPU_RANK"), first("OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS", "VGPU_SIZE")
-error = cuda.take(int(sys.argv[1]))
-said = f"took {sys.argv[1]} MiB" if error == 0 else f"got no {sys.argv[1]} MiB: CUDA error {error}"
+size = int(sys.argv[1]) if len(sys.argv) > 1 else 100
+error = cuda.take(size)
+said = f"took {size} MiB" if error == 0 else f"got no {size} MiB: CUDA error {error}"
 print(f"rank {rank} of {ranks}: a GPU of {cuda.mib} MiB, {said}", flush=True)
 time.sleep(float(sys.argv[2]) if len(sys.argv) > 2 else 0)
 sys.exit(error != 0)
@@ -85,8 +86,6 @@ start_cluster() {
   "$lab" start "$work/lab" --cpus 8 --gpu-type a100 --shards 160 --owner $$ --simgpu "$build/simgpu" \
     --simgpu-config "${gpus/8GiB/80GiB}" --plugstack '# the plugin comes with the package' \
     --job-submit "$source/etc/job_submit.lua" "$source/etc/vgpu_submit.lua" || exit 1
-  # As shipped, but for jobs with whole GPUs, which the guides show as well.
-  sed -i 's/whole_gpus = "refuse"/whole_gpus = "keep"/' "$work/lab/etc/job_submit.lua"
   for node in ctl n1 n2; do on $node bash "$work/furnish" || exit 1; done
   eval "$("$lab" env "$work/lab")"
   export SLURM_CONF
@@ -114,30 +113,6 @@ all_restarted() {
   eventually on n1 test -e /run/vgpu/node && eventually on n2 test -e /run/vgpu/node && "$lab" wait "$work/lab"
 }
 
-# matches_one LINE PATTERN...: in which ... stands for anything.
-matches_one() {
-  local pattern
-  for pattern in "${@:2}"; do
-    pattern=$(sed 's/[][*?\\]/\\&/g; s/\.\.\./*/g' <<<"$pattern")
-    # shellcheck disable=SC2053
-    [[ $1 != $pattern ]] || return 0
-  done
-  return 1
-}
-
-# Every line of $output is expected, and every expected one is there. Not their order: standard output and error race.
-matches() {
-  local line said wanted found
-  readarray -t said <<<"$output"
-  readarray -t wanted <<<"$expected"
-  for line in "${said[@]}"; do matches_one "$line" "${wanted[@]}" || return 1; done
-  for line in "${wanted[@]}"; do
-    [ "$line" != ... ] || continue
-    for found in "${said[@]}"; do ! matches_one "$found" "$line" || continue 2; done
-    return 1
-  done
-}
-
 # execute HOST COMMAND EXPECTED
 execute() {
   local host=$1 command expected
@@ -146,9 +121,8 @@ execute() {
   eventually nothing_completes # or Slurm would take the other node
   output=$(on_host "$host" "$command")
   status=$?
-  [ -z "$expected" ] || matches || complain "$command: expected:" "$expected"$'\nbut it said:\n'"$output"
+  [ -z "$expected" ] || matches "$expected" "$output" || complain "$command: expected:" "$expected"$'\nbut it said:\n'"$output"
   [ $status -eq 0 ] || [[ $expected == *error* ]] || complain "$command: status $status:" "$output"
-  commands=$((commands + 1))
   case $command in
     *'sbatch --wait'*) ;;
     *sbatch*)
@@ -160,31 +134,12 @@ execute() {
   esac
 }
 
-# run_guide FILE: its blocks, in order.
+# run_guide FILE COMMANDS: all of them, and at least so many.
 run_guide() {
-  local line kind= host= command= expected= file=
-  commands=0 last_job=
-  while IFS= read -r line; do
-    case $kind:$line in
-      :'```console') kind=console ;;
-      :'```sh '*) kind=file file=$home/${line#* } && : >"$file" ;;
-      :'```'*) kind=other ;;
-      console:'```' | console:'$ '* | console:n[0-9]'# '*)
-        [ -z "$command" ] || execute "$host" "$command" "${expected%$'\n'}"
-        command= expected= host=ctl
-        case $line in
-          '```') kind= ;;
-          '$ '*) command=${line#'$ '} ;;
-          *) host=${line%%#*} command=${line#*# } ;;
-        esac
-        ;;
-      console:*) expected+=$line$'\n' ;;
-      *:'```') kind= ;;
-      file:*) printf '%s\n' "$line" >>"$file" ;;
-    esac
-  done 3<&0 <"$source/docs/$1"
+  last_job=
+  each_command execute "$home" <"$source/docs/$1"
   echo "$1: $commands commands"
-  [ $commands -ge "$2" ] || complain "$1: only $commands commands were found"
+  [ "$commands" -ge "$2" ] || complain "$1: only $commands commands were found"
 }
 
 test_the_package_is_built() {
@@ -209,6 +164,22 @@ test_the_package_is_built() {
 test_the_guide_for_administrators() { run_guide admin.md 18; }
 
 test_the_guide_for_users() { run_guide user.md 14; }
+
+# With their comments, as they stand below its first paragraph.
+test_the_first_commands_of_the_readme() {
+  local line host lines=0
+  while IFS= read -r line; do
+    host=ctl
+    [[ $line != vgpu-run* ]] || host=n1
+    output=$(on_host "$host" "$line")
+    status=$?
+    status_is 0
+    output_has "a GPU of 8192 MiB, took 100 MiB"
+    output_has "of 8GiB"
+    lines=$((lines + 1))
+  done < <(sed -n '/^## /q; s/^    //p' "$source/README.md")
+  equal "commands" 3 "$lines"
+}
 
 test_the_package_goes_without_a_trace() {
   run_on n1 dpkg --purge slurm-vgpu

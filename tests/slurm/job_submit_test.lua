@@ -48,6 +48,7 @@ local function new_job(prefix, fields)
 end
 
 local function mem(value) return "_SLURM_SPANK_OPTION_vgpu_gpu_mem=" .. value end
+local function sm(value) return "_SLURM_SPANK_OPTION_vgpu_gpu_sm=" .. value end
 
 -- ---- values ---------------------------------------------------------------------------------------------------------
 
@@ -78,7 +79,7 @@ local mixed = {
   gpus = { a100 = { shards = 8, memory = "80G" }, t4 = { shards = 8, memory = "16G" } },
   partitions = { big = { "a100" }, small = { "t4" }, both = { "a100", "t4" } },
 }
-local keep = { gpus = one.gpus, whole_gpus = "keep" }
+local refuse = { gpus = one.gpus, whole_gpus = "refuse" }
 local odd = { gpus = { odd = { shards = 7, memory = "24564M" } } }
 
 -- What the job asks for afterwards ("" for nothing), without Slurm's prefix, and what is said; or why it is refused.
@@ -86,7 +87,6 @@ local cases = {
   { one, {}, "" },
   { one, { gres = "gpu:2" }, "gpu:2" },
   { one, { gres = "shard:3" }, "shard:3" },
-  { one, { "_SLURM_SPANK_OPTION_vgpu_gpu_sm=50" }, "" },
   { one, { "_SLURM_SPANK_OPTION_other_gpu_mem=50" }, "" },
 
   { one, { mem("5G") }, "shard:5" },
@@ -118,6 +118,21 @@ local cases = {
   { one, { mem("4G"), mem("4G") }, "shard:4" },
   { one, { mem("4G"), mem("2G") }, refused = "given twice" },
 
+  { one, { sm("50") }, "shard:4" },
+  { one, { sm("51%") }, "shard:5" },
+  { one, { sm("100") }, "shard:8" },
+  { one, { sm("50"), gres = "lustre:2" }, "lustre:2,shard:4" },
+  { one, { sm("50"), gres = "shard:1" }, "shard:1" },
+  { one, { sm("50"), gres = "gpu:1" }, "gpu:1" },
+  { one, { sm("50"), tres_per_job = "gpu:1" }, "" },
+  { one, { sm("50"), mem("1G") }, "shard:1" },
+  { one, { sm("50"), mem("none") }, "" },
+  { one, { sm("0") }, refused = "%-%-gpu%-sm=0: that is not from 1 to 100" },
+  { one, { sm("101") }, refused = "that is not from 1 to 100" },
+  { one, { sm("none") }, refused = "that is no percentage; give a share of the GPU's time like 50" },
+  { one, { sm("4,5") }, refused = "several values" },
+  { one, { sm("50"), sm("25") }, refused = "given twice" },
+
   { one, { mem("none") }, "" },
   { one, { mem("none"), gres = "gpu:2" }, "gpu:2" },
   { one, { mem("none"), gres = "shard:2" }, refused = "without a limit a GPU cannot be shared, and shard:2 does" },
@@ -132,26 +147,42 @@ local cases = {
   { one, { mem("4G"), gres = "lustre:2,shard:1,nic" }, "lustre:2,nic,shard:4", "raised to shard:4" },
   { one, { mem("4G"), gres = "shard=1" }, "shard:4", "raised to shard:4" },
   { one, { mem("4G"), gres = "shard:1k" }, refused = "is no number of shards" },
-  { one, { mem("4G"), gres = "gpu:1" }, refused = "gpu:1 asks for GPUs in another way" },
-  { one, { mem("4G"), gres = "gpu:a100:2" }, refused = "gpu:a100:2 asks for GPUs in another way" },
   { one, { mem("4G"), gres = "mps:50" }, refused = "mps:50 asks" },
-  { one, { mem("4G"), tres_per_job = "gpu:2" }, refused = "gpu:2 asks" },
-  { one, { mem("4G"), tres_per_task = "gpu:1" }, refused = "gpu:1 asks" },
-  { one, { mem("4G"), tres_per_socket = "gpu:1" }, refused = "gpu:1 asks" },
   { one, { mem("4G"), tres_per_task = "shard:1" }, refused = "shard:1 asks" },
-  { keep, { mem("4G"), gres = "gpu:1" }, "gpu:1" },
-  { keep, { mem("4G,2G"), gres = "gpu:2" }, "gpu:2" },
-  { keep, { mem("4G"), gres = "mps:50" }, refused = "mps:50 asks" },
-  { keep, { mem("4G") }, "shard:4" },
+
+  { one, { mem("4G"), gres = "gpu:1" }, "gpu:1", "leave gpu:1 out to share one" },
+  { one, { mem("4G"), gres = "gpu" }, "gpu", "leave gpu out to share one" },
+  { one, { mem("4G"), tres_per_job = "gpu:1" }, "", "leave gpu:1 out to share one" },
+  { one, { mem("4G"), tres_per_task = "gpu:1" }, "" },
+  { one, { mem("4G"), gres = "gpu:2" }, "gpu:2" },
+  { one, { mem("4G,2G"), gres = "gpu:2" }, "gpu:2" },
+  { one, { mem("4G,50%"), tres_per_job = "gpu:3" }, "" },
+  { one, { mem("4G,2G"), gres = "gpu:1" }, refused = "there are 2 values, and gpu:1 asks for another number" },
+  { one, { mem("4G,"), gres = "gpu:2" }, refused = "the value is empty" },
+  { one, { mem("8"), gres = "gpu:2" }, refused = "the unit is missing" },
+  { one, { mem("9G"), gres = "gpu:2" }, refused = "a100, has no more than 8G; ask for at most that$" },
+  { same_worth, { mem("60G"), gres = "gpu:2" }, refused = "t4, has no more than 16G; ask for at most that, or choose a larger" },
+  { same_worth, { mem("60G"), gres = "gpu:2", features = "a100" }, "gpu:2" },
+  { same_worth, { mem("60G"), gres = "gpu:a100:2" }, "gpu:a100:2" },
+  { same_worth, { mem("60G"), gres = "gpu:t4:2" }, refused = "t4, has no more than 16G" },
+  { mixed, { mem("60G"), gres = "gpu:2", partition = "big" }, "gpu:2" },
+
+  { refuse, { mem("4G") }, "shard:4" },
+  { refuse, { mem("4G"), gres = "gpu:1" }, refused = "gpu:1 asks for GPUs in another way" },
+  { refuse, { mem("4G"), gres = "gpu:a100:2" }, refused = "gpu:a100:2 asks for GPUs in another way" },
+  { refuse, { mem("4G"), tres_per_job = "gpu:2" }, refused = "gpu:2 asks" },
+  { refuse, { mem("4G"), tres_per_task = "gpu:1" }, refused = "gpu:1 asks" },
+  { refuse, { mem("4G"), tres_per_socket = "gpu:1" }, refused = "gpu:1 asks" },
 
   { same_worth, { mem("5G") }, "shard:5" },
   { same_worth, { mem("60G") }, "shard:60" },
   { same_worth, { mem("81G") }, refused = "has more than 80G" },
-  { same_worth, { mem("50%") }, refused = "choose by %-%-constraint=a100 or %-%-constraint=t4" },
+  { same_worth, { mem("50%") }, "shard:40", "40 on a100, 8 on t4; the job asks for 40 shards" },
+  { same_worth, { sm("50") }, "shard:40", "40 on a100, 8 on t4; the job asks for 40 shards" },
   { same_worth, { mem("50%"), features = "t4" }, "shard:8" },
   { same_worth, { mem("50%"), features = "fast&a100" }, "shard:40" },
-  { same_worth, { mem("50%"), features = "a100|t4" }, refused = "choose by" },
-  { same_worth, { mem("50%"), features = "a1000" }, refused = "choose by" },
+  { same_worth, { mem("50%"), features = "a100|t4" }, "shard:40", "40 on a100, 8 on t4; the job asks for 40 shards" },
+  { same_worth, { mem("50%"), features = "a1000" }, "shard:40", "40 on a100, 8 on t4; the job asks for 40 shards" },
   { same_worth, { mem("20G"), features = "t4" }, refused = "has more than 16G" },
 
   { mixed, { mem("8G"), partition = "big" }, "shard:1" },
@@ -162,6 +193,7 @@ local cases = {
   { mixed, { mem("8G"), partition = "unknown" }, refused = "choose by" },
   { mixed, { mem("40G"), partition = "both" }, "shard:4" },
   { mixed, { mem("50%"), partition = "both" }, "shard:4" },
+  { mixed, { sm("50"), partition = "both" }, "shard:4" },
   { mixed, { mem("8G") }, "shard:4" }, -- the default partition is "small", see below
 }
 
@@ -177,12 +209,13 @@ for _, prefix in ipairs{ "gres:", "gres/" } do
     if case.refused then
       expect(name .. ", status", slurm.ERROR, status)
       expect(name .. ": " .. tostring(said), true, (said or ""):find(case.refused) ~= nil)
-      local form = "^vgpu: %-%-gpu%-mem=[ -~]*: .*; ."
+      local form = "^vgpu: %-%-gpu%-[ms][em]m?=[ -~]*: .*; ."
       expect(name .. ": form of: " .. tostring(said), true, (said or ""):find(form) ~= nil)
     else
       expect(name, asks:gsub("[^,]+", prefix .. "%0"), job.tres_per_node or "")
       expect(name .. ", status", slurm.SUCCESS, status)
-      expect(name .. ", what was said", sentence, said and said:match("raised to shard:%d+"))
+      expect(name .. ", what was said", sentence,
+        said and (said:match("raised to shard:%d+") or said:match("leave .* out to share one") or said:match("%d+ on .* shards")))
     end
   end
 end
@@ -236,6 +269,10 @@ expect("job_submit.lua loads", slurm.SUCCESS, dofile(source .. "/etc/job_submit.
 local job = new_job("gres/", { mem("5G") })
 expect("job_submit.lua submits", slurm.SUCCESS, slurm_job_submit(job, partition_list, 1000))
 expect("job_submit.lua charges", "gres/shard:5", job.tres_per_node)
+for _, fields in ipairs{ { mem("8G"), sm("50") }, { mem("8G"), sm("50"), gres = "gpu:1" }, { sm("50") } } do
+  expect("job_submit.lua as shipped", slurm.SUCCESS, slurm_job_submit(new_job("gres/", fields), partition_list, 1000))
+end
+expect("job_submit.lua knows an L40S", slurm.ERROR, slurm_job_submit(new_job("gres/", { mem("45G"), features = "l40s" }), {}, 1000))
 local less = new_job("gres/", { gres = "shard:1" })
 expect("job_submit.lua guards", slurm.ERROR, slurm_job_modify(less, job, partition_list, 1000))
 

@@ -11,6 +11,8 @@ shards() { "$@" printenv SLURM_SHARDS_ON_NODE 2>/dev/null; }
 states() { squeue -h -o %T | sort | uniq -c | xargs; }
 states_are() { [ "$(states)" = "$1" ]; }
 runs() { [ "$(squeue -h -j "$1" -o %T)" = RUNNING ]; }
+limits_of() { "$@" "$rank" --show 2>/dev/null | sed -n 's/^device=.* limit=\([0-9]*\) sm=\([0-9]*\) .*/\1 \2/p' | xargs; }
+limited_jobs_are() { [ "$(on n1 sh -c 'ls -d /run/vgpu/[0-9]*/limits 2>/dev/null' | wc -l)" -eq "$1" ]; }
 cancel_all() { squeue -h -o %i | xargs -r scancel 2>/dev/null; }
 
 test_jobs_are_packed_by_memory() {
@@ -47,14 +49,34 @@ test_refusals_name_the_reason() {
   run srun --gpu-mem=9G true
   status_is 1
   output_has "vgpu: --gpu-mem=9G: no GPU that the job can get has more than 8G; ask for at most that"
-  run srun --gpu-mem=4G --gres=gpu:1 true
-  output_has "vgpu: --gpu-mem=4G: it shares a GPU, and gpu:1 asks for GPUs in another way; leave out one of the two"
-  run sbatch --gpu-mem=4G --gpus=2 --wrap true
-  output_has "vgpu: --gpu-mem=4G: it shares a GPU, and gpu:2 asks"
+  run srun --gpu-mem=9G --gres=gpu:2 true
+  output_has "vgpu: --gpu-mem=9G: a GPU that the job can get, sim, has no more than 8G; ask for at most that"
   run salloc --gpu-mem=4G,2G true
   output_has "a job that shares a GPU gets one on each node, and there are several values; give one"
   run sbatch --gpu-mem=none --gres=shard:2 --wrap true
   output_has "without a limit a GPU cannot be shared"
+}
+
+test_a_share_of_the_time_alone_comes_with_that_share_of_the_memory() {
+  local job
+  equal "shards" 4 "$(shards srun --gpu-sm=50)"
+  equal "the environment form" 2 "$(VGPU_SM=25 shards srun)"
+  equal "its memory and time, in bytes and percent" "$((4 * gib)) 50" "$(limits_of srun --gpu-sm=50)"
+  for _ in 1 2; do batch -w n1 --gpu-sm=50 --wrap 'sleep 100' >/dev/null; done
+  job=$(batch -w n1 --gpu-mem=8G --wrap 'sleep 100')
+  true_that "two halves and a whole share two GPUs" eventually states_are "3 RUNNING"
+  equal "the GPU of the whole" "GRES=shard:8(IDX:1)" "$(scontrol -d show job "$job" | grep -o 'GRES=shard:8(IDX:.)')"
+  cancel_all
+}
+
+test_whole_gpus_stay_whole_and_are_limited() {
+  run srun --gres=gpu:1 --gpu-mem=4G --gpu-sm=50 sh -c 'echo "GPU $SLURM_STEP_GPUS, ${SLURM_SHARDS_ON_NODE:-no} shards"'
+  status_is 0
+  output_has "GPU 0, no shards"
+  output_has "vgpu: gpu:1 takes a whole GPU, of which the job may use 4G; leave gpu:1 out to share one"
+  equal "its limits" "$((4 * gib)) 50" "$(limits_of srun --gres=gpu:1 --gpu-mem=4G --gpu-sm=50)"
+  equal "of two GPUs" "$((4 * gib)) 100 $((2 * gib)) 100" "$(limits_of srun --gres=gpu:2 --gpu-mem=4G,2G)"
+  equal "--gpus" "$((4 * gib)) 100" "$(limits_of srun --gpus=1 --gpu-mem=4G)"
 }
 
 test_too_few_shards_are_raised() {
@@ -85,8 +107,26 @@ test_a_mistake_in_the_table_leaves_the_old_one_in_force() {
   true_that "it is logged" grep -q 'vgpu: job_submit.lua: sim: shards = eight: that is not a whole number' "$log"
 }
 
+# nvidia-smi shows 46068 MiB for what is sold as 48 GB. Jobs that were accepted must start on such a GPU, whatever is there already.
+test_what_is_accepted_for_an_l40s_fits_on_it() {
+  local options request requests
+  sed 's/-- inference = /debug = /' "$etc/job_submit.lua" >job_submit.lua
+  gpus='memory=46068MiB;context=64MiB;visibility_ms=0;idle_ms=100;device' \
+    start_lab --gpus 1 --gpu-type l40s --shards 44 --job-submit job_submit.lua "$etc/vgpu_submit.lua"
+  run srun --gpu-mem=45G true
+  output_has "vgpu: --gpu-mem=45G: no GPU that the job can get has more than 44G; ask for at most that"
+  for requests in mem=44G mem=100% 'mem=50% mem=22G' 'mem=25% mem=25% sm=25 sm=25' 'sm=75 mem=11G'; do
+    read -ra options <<<"$requests"
+    for request in "${options[@]}"; do batch -w n1 "--gpu-$request" --wrap 'sleep 100' >/dev/null; done
+    true_that "jobs with $requests run side by side" eventually limited_jobs_are "${#options[@]}"
+    equal "all of $requests" "${#options[@]} RUNNING" "$(states)"
+    cancel_all
+    eventually no_jobs && eventually no_regions
+  done
+}
+
 # The file as it is shipped, with this cluster's table.
 sed '/^local gpus = {$/,/^}$/c\local gpus = { sim = { shards = 8, memory = "8G" } }' "$etc/job_submit.lua" >job_submit.lua
-site_options="summary=never opt_out=everybody"
+site_options="summary=never opt_out=everybody shard_mem=1G"
 start_lab --job-submit job_submit.lua "$etc/vgpu_submit.lua"
 run_tests "$@"
