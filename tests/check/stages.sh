@@ -7,9 +7,10 @@ stage_demo() { configure_release && make_in "$build_dir" demo; }
 stage_build() { configure_release && make_tests_in "$build_dir"; }
 
 stage_release() {
-  local -x VGPU_STRESS_SECONDS=${VGPU_STRESS_SECONDS:-60}
+  local -x VGPU_STRESS_SECONDS=${VGPU_STRESS_SECONDS:-$([ "$level" = quick ] && echo 10 || echo 60)} VGPU_CHECK_LEVEL=$level
   stage_build || return
-  run_tests_in "$build_dir" check TESTS
+  run_tests_in "$build_dir" check chosen_tests || return
+  [ "$level" != quick ] || note="$(grep -c '^tests' tests/long.txt) long tests run only with --all"
 }
 
 stage_format() {
