@@ -28,6 +28,8 @@ class Pools : public ContextTest {
 TEST_F(Pools, ReservedIsWhatTheDeviceLacks) {
   CUdeviceptr p;
   CUmemoryPool pool = default_pool();
+  cuuint64_t zero = 0, one = 1;
+  OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &zero));
   OK(cuMemAllocAsync(&p, kMiB, nullptr));
   EXPECT_EQ(32 * kMiB, get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
   EXPECT_EQ(kMiB, get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT));
@@ -39,7 +41,6 @@ TEST_F(Pools, ReservedIsWhatTheDeviceLacks) {
   OK(cuStreamSynchronize(nullptr));
   EXPECT_EQ(free_at_start_, free_bytes());
   EXPECT_EQ(32 * kMiB, get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH));
-  cuuint64_t zero = 0, one = 1;
   OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &zero));
   EXPECT_EQ(0u, get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH));
   FAILS(INVALID_VALUE, cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &one));
