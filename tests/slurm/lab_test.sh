@@ -40,11 +40,18 @@ machine() {
   ls -d /etc/mark /etc/ld.so.conf.d/00-simgpu.conf /run/mark /run/simgpu /run/vgpu /run/munge* /run/slurm* /dev/nvidia[0-9]* 2>/dev/null
 }
 
-# The PID namespaces of a lab's nodes, and which of them still hold a process.
+# The PID namespaces of a lab's nodes, and which of them still hold a process. An open descriptor keeps the kernel from giving
+# a namespace's number to that of another lab.
 seen=
 note_namespaces() {
-  local node
-  for node in "$@"; do seen+=" $("$lab" node "$work/${node%:*}" "${node#*:}" -- readlink /proc/self/ns/pid)"; done
+  local node number process held
+  for node in "$@"; do
+    number=$("$lab" node "$work/${node%:*}" "${node#*:}" -- readlink /proc/self/ns/pid)
+    for process in /proc/[0-9]*; do
+      [ "$(readlink "$process/ns/pid")" != "$number" ] || { exec {held}<"$process/ns/pid" && break; }
+    done 2>/dev/null
+    seen+=" $number"
+  done
 }
 namespaces_left() { readlink /proc/[0-9]*/ns/pid 2>/dev/null | grep -Fx "$(tr ' ' '\n' <<<"${seen# }")"; }
 

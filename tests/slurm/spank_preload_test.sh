@@ -87,11 +87,11 @@ test_interactive_step_and_sattach() {
   local job
   job=$(sbatch --parsable -w n1 --gres=gpu:1 --gpu-mem=1G -o /dev/null --wrap="srun sh -c 'until [ -e signs/go ]; do $rank --show; sleep 0.2; done'")
   eventually step_runs "$job.0"
-  timeout 120 sattach "$job.0" >attached.out 2>&1 &
-  true_that "sattach shows what the step prints" eventually grep -q "limit=$gib" attached.out
+  true_that "sattach shows what the step prints" eventually attached "$job.0"
   let_go
-  wait
 }
+# The step prints again and again; one that has only just started refuses to be attached to.
+attached() { timeout 5 sattach "$1" 2>/dev/null | grep -q "limit=$gib"; }
 step_runs() { squeue -h -s -j "${1%.*}" -o %i | grep -qx "$1"; }
 
 # A real MPI program, without a compiler for it. Each rank writes a file of its own: launchers may mix or lose lines.

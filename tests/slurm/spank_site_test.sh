@@ -274,14 +274,15 @@ test_nvml_hanging() {
   forget_node
   local start=$SECONDS
   "$lab" restart-slurmd "$work/lab" n1
-  true_that "slurmd starts all the same" [ $((SECONDS - start)) -lt 5 ]
+  true_that "slurmd starts without waiting for the deadline" [ $((SECONDS - start)) -lt 10 ]
   eventually is_idle
   run srun $on_n1 --gres=gpu:1 true
   status_is 0
+  start=$SECONDS
   run srun $on_n1 --gres=gpu:1 --gpu-mem=1G touch ran
   status_is 1
   output_has "vgpu: NVML did not answer within 10000 ms"
-  true_that "within the deadlines" [ $((SECONDS - start)) -lt 30 ]
+  true_that "within the deadlines of prolog and step" [ $((SECONDS - start)) -lt 30 ]
   true_that "nothing ran" [ ! -e ran ]
   configure
   restart
