@@ -8,7 +8,7 @@ AC_DEFUN([VGPU_SIMGPU], [
   vgpu_saved_CPPFLAGS=$CPPFLAGS
   CPPFLAGS="$CPPFLAGS $CUDA_CPPFLAGS $NVML_CPPFLAGS"
   AC_MSG_CHECKING([for the headers of CUDA 13 and NVML])
-  AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[
+  AC_PREPROC_IFELSE([AC_LANG_SOURCE([[
     #include <cuda.h>
     #include <cudaTypedefs.h>
     #include <nvml.h>

@@ -24,8 +24,9 @@ MAY_INCLUDE = {
     "node": [BASE, REGION],
     "spank": [BASE, REGION, "node"],
     "utils/vgpu-probe": [BASE, REGION, "node"],
-    "utils/vgpu-run": [BASE, REGION, "node"],
-    "utils/vgpuctl": [BASE, REGION, "node"],
+    "utils/command_line": [],
+    "utils/vgpu-run": [BASE, REGION, "node", "utils/command_line"],
+    "utils/vgpuctl": [BASE, REGION, "node", "utils/command_line"],
     "simgpu": [],
     "tests/simgpu": ["simgpu"],
     "tests": ANYTHING,
@@ -49,7 +50,7 @@ PLANTED = [
     (
         "utils/vgpuctl/main.cc",
         '#include "utils/vgpu-run/ranks.h"',
-        "utils/vgpu-run/ranks.h: utils/vgpuctl includes only libvgpu/base libvgpu/region node",
+        "utils/vgpu-run/ranks.h: utils/vgpuctl includes only libvgpu/base libvgpu/region node utils/command_line",
     ),
     (
         "spank/plugin.cc",

@@ -51,12 +51,12 @@ expect() {
   fi
 }
 
-# until_true COMMAND...: whether it succeeds within ten seconds.
+# until_true COMMAND...: whether it succeeds within a minute; an idle machine needs milliseconds.
 until_true() {
   tries=0
   until "$@"; do
     tries=$((tries + 1))
-    [ $tries -lt 100 ] || return 1
+    [ $tries -lt 600 ] || return 1
     sleep 0.1
   done
 }

@@ -41,6 +41,15 @@ class SharingTest : public HooksTest {
     return charged() - kContext;
   }
 
+  // `user_` measures now and then while it asks.
+  void measure_until_charged(std::uint64_t bytes) {
+    for (int waited = 0; charged() != bytes && waited < 500; ++waited) {
+      sleep_ms(10);
+      user_->must("info");
+    }
+    for (unsigned i = 0; i < 8; ++i) user_->must("info");
+  }
+
   std::unique_ptr<Program> maker_, user_;
 };
 
@@ -138,12 +147,10 @@ TEST_P(EverySharingTest, TheMakerDies) {
   const Shared shared = GetParam().share(*maker_, *user_);
   maker_->end(SIGKILL);
   for (int waited = 0; node().held(0) > kContext + shared.charged && waited < 5000; ++waited) sleep_ms(1);
-  sleep_ms(1100);
-  for (unsigned i = 0; i < 8; ++i) user_->must("info");
+  measure_until_charged(kContext + shared.charged);
   expect_held(kContext + shared.charged);
   user_->must(shared.free_in_user);
-  sleep_ms(1100);
-  for (unsigned i = 0; i < 8; ++i) user_->must("info");
+  measure_until_charged(kContext);
   expect_held(kContext);
 }
 

@@ -80,7 +80,8 @@ class DevicesTest : public AttachedTest {
     return region_device(reinterpret_cast<nvmlDevice_t>(static_cast<std::uintptr_t>(0x1000 + next_handle_++)));
   }
 
-  static inline CUdevice next_ordinal_ = 0;
+  // Answers are kept as long as the process lives: no number is used twice, and 0 is the other tests' only device.
+  static inline CUdevice next_ordinal_ = 1;
   static inline unsigned next_handle_ = 0;
 };
 

@@ -18,7 +18,7 @@ using namespace runtime;
 
 inline std::map<Symbol, void *> fake_functions;
 
-// FAKE(cuCtxGetDevice, (CUdevice *device) { ... }) stands for the driver's function until the program ends.
+// FAKE(cuCtxGetDevice, (CUdevice *device) { ... }) stands for the driver's function until the test ends.
 #define FAKE(symbol, ...)                                        \
   ::vgpu::test::fake_functions[::vgpu::driver::Symbol::symbol] = \
       reinterpret_cast<void *>(static_cast<decltype(&::symbol)>([] __VA_ARGS__))
@@ -29,6 +29,7 @@ class AttachedTest : public testing::Test {
   ~AttachedTest() override {
     runtime_mode.store(Mode::unknown);
     runtime_state.store(nullptr);
+    fake_functions.clear();
   }
   void attach(const std::vector<DeviceSpec> &devices) {
     ASSERT_FALSE(Region::create(directory_.path().c_str(), "7", make_spec(devices)));

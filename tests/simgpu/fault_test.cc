@@ -118,10 +118,10 @@ TEST_F(FaultTest, ABeginningOfNamesIsEnough) {
 }
 
 TEST_F(FaultTest, ACallIsDelayed) {
-  auto client = client_with("cuMemAlloc_v2@2 delay 150");
+  auto client = client_with("cuMemAlloc_v2@2 delay 500");
   client->must("ctx 0");
-  EXPECT_LT(milliseconds_of([&] { client->must("alloc 4194304"); }), 100);
-  EXPECT_GE(milliseconds_of([&] { client->must("alloc 4194304"); }), 150);
+  EXPECT_LT(milliseconds_of([&] { client->must("alloc 4194304"); }), 500);
+  EXPECT_GE(milliseconds_of([&] { client->must("alloc 4194304"); }), 500);
 }
 
 TEST_F(FaultTest, KilledInsideACall) {

@@ -70,7 +70,7 @@ TEST_F(Processes, SigkillGivesEverythingBack) {
   victim.must("module");
   EXPECT_LT(2 * kContextBytes + 150 * kMiB, held_bytes(0, victim.pid()) + held_bytes(1, victim.pid()));
   victim.kill_now();
-  EXPECT_TRUE(eventually([] { return held_bytes(0) + held_bytes(1) == 0; }, 1000));
+  EXPECT_TRUE(eventually([] { return held_bytes(0) + held_bytes(1) == 0; }));
 }
 
 TEST_F(Processes, AnOrdinaryExitDoesToo) {
@@ -79,7 +79,7 @@ TEST_F(Processes, AnOrdinaryExitDoesToo) {
   client.must("alloc 100000000");
   client.close_input();
   EXPECT_EQ(0, client.wait_for_end());
-  EXPECT_TRUE(eventually([] { return held_bytes(0) == 0; }, 1000));
+  EXPECT_TRUE(eventually([] { return held_bytes(0) == 0; }));
 }
 
 TEST_F(Processes, KilledInMidAllocationNothingLeaks) {
@@ -92,7 +92,7 @@ TEST_F(Processes, KilledInMidAllocationNothingLeaks) {
     usleep(10000 + round * 1000);
     a.kill_now();
     b.kill_now();
-    EXPECT_TRUE(eventually([] { return held_bytes(0) == 0; }, 1000)) << ctl("usage") << ctl("devices");
+    EXPECT_TRUE(eventually([] { return held_bytes(0) == 0; })) << ctl("usage") << ctl("devices");
     // The owner words, not only the counts, must be clear.
     EXPECT_EQ("", ctl("blocks"));
   }
@@ -121,7 +121,7 @@ TEST_F(Processes, NvmlListsByPidAfterTheDelay) {
   client.must("ctx 1");
   EXPECT_FALSE(is_listed(1, client.pid())) << "visible at once, although the node says ten minutes";
   client.must("ctx 0");
-  EXPECT_TRUE(eventually([&] { return is_listed(0, client.pid()); }, 10000));
+  EXPECT_TRUE(eventually([&] { return is_listed(0, client.pid()); }));
   EXPECT_FALSE(is_listed(1, client.pid()));
   unsigned long long bytes = 0;
   client.must("alloc 10485760");
@@ -135,7 +135,7 @@ TEST_F(Processes, NvmlListsWhoHoldsMemoryWithoutAContext) {
   Client client;
   client.must("ctx 0");
   std::string handle = client.must("create 4194304");
-  EXPECT_TRUE(eventually([&] { return is_listed(0, client.pid()); }, 10000));
+  EXPECT_TRUE(eventually([&] { return is_listed(0, client.pid()); }));
   client.must("popctx");
   unsigned long long bytes = 0;
   EXPECT_TRUE(is_listed(0, client.pid(), &bytes)) << "its memory is nobody's";
@@ -162,7 +162,7 @@ TEST_F(Processes, AndByItsHostPidFromWithinANamespace) {
   int pid = 0;
   EXPECT_EQ(1, fscanf(file, "%d", &pid));
   fclose(file);
-  EXPECT_TRUE(eventually([&] { return is_listed(0, pid); }, 1000));
+  EXPECT_TRUE(eventually([&] { return is_listed(0, pid); }));
   EXPECT_EQ(kContextBytes, held_bytes(0, pid));
 }
 
@@ -248,7 +248,7 @@ TEST_F(Processes, AForkedChildCannotUseTheDriverButHoldsItsMemory) {
   client.kill_now();
   later.kill_now();
   // The node learns of deaths in their order: having seen the later one it has seen the first.
-  EXPECT_TRUE(eventually([] { return held_bytes(1) == 0; }, 10000));
+  EXPECT_TRUE(eventually([] { return held_bytes(1) == 0; }));
   EXPECT_EQ(kContextBytes, held_bytes(0)) << "given back although a descriptor is still open";
   kill(child, SIGKILL);
   EXPECT_TRUE(eventually([] { return held_bytes(0) == 0; }));

@@ -62,6 +62,6 @@ size_t held_bytes(int device, pid_t pid = 0);
 std::string ctl(const std::string &arguments);
 bool eventually(bool (*condition)(void *), void *data, int milliseconds);
 template <typename F>
-bool eventually(F condition, int milliseconds = 2000) {
+bool eventually(F condition, int milliseconds = 20'000) {
   return eventually([](void *data) { return (*static_cast<F *>(data))(); }, &condition, milliseconds);
 }

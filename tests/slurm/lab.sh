@@ -180,11 +180,14 @@ start() {
   setpriv --reuid=65534 --regid=65534 --clear-groups test -x "$dir" ||
     die "$dir: other users cannot reach it, so their jobs could not run; chmod a+x the directories above it"
   [ -z "$(ls -A "$dir")" ] || die "$dir: is not empty; lab.sh stop ends an earlier lab"
-  [ -z "$cgroup" ] || cgroup=vgpu-lab-$(basename "$dir")
+  # Named after the whole path: labs in different directories never share a group.
+  [ -z "$cgroup" ] || cgroup=vgpu-lab${dir//\//,}
   trap 'stop "$dir"; exit 1' INT TERM
-  # Somebody else may have taken a port in between.
+  # One lab of the machine at a time looks for ports and takes them. Somebody else may still be faster.
+  exec 9</
+  flock --timeout "$patience" 9
   for try in 1 2 3; do
-    if bring_up; then
+    if bring_up 9<&-; then
       [ -z "$owner" ] || stop_with "$owner"
       return
     fi

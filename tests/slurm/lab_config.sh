@@ -60,6 +60,7 @@ SlurmctldDebug=verbose
 SlurmdDebug=debug
 StateSaveLocation=$dir/state
 SlurmdSpoolDir=$dir/spool/%n
+TmpFS=$dir/tmp/%n
 PlugStackConfig=$dir/etc/plugstack.conf
 ReturnToService=2
 MpiDefault=none
@@ -100,6 +101,7 @@ write_configuration() {
   umask 022
   declare -p dir nodes port minors own_gpus simgpu simgpu_config slurmd_env cgroup | sed "s/^declare /declare -g /" >"$dir/lab.conf"
   mkdir -p "$dir"/{etc/plugstack.conf.d,log,state,spool,munge,nodes}
+  for line in $(node_names); do mkdir -p -m 1777 "$dir/tmp/$line"; done
   slurm_conf >"$dir/etc/slurm.conf"
   for line in "${conf[@]}"; do
     key=${line%%=*}

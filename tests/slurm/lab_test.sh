@@ -9,7 +9,8 @@ work=$(mktemp -d /tmp/vlab-XXXXXX)
 chmod 755 "$work"
 simgpu=$(readlink -f "${SIMGPU_BUILD:-simgpu}")
 failed=0 passed=0
-trap '"$lab" stop "$work/a"; "$lab" stop "$work/b"; rm -rf "$work" "$work.before" "$work.after"' EXIT
+trap 'for name in a b b2/b; do "$lab" stop "$work/$name"; done; rm -rf "$work" "$work.before" "$work.after"' EXIT
+trap 'exit 1' INT TERM
 
 expect() { # name, expected, actual
   if [ "$2" = "$3" ]; then
@@ -28,16 +29,15 @@ traces() {
     grep -F "$work" "$pid/maps" "$pid/mountinfo"
   done 2>/dev/null
   grep -F "$work" /proc/self/mountinfo
-  ls -d /sys/fs/cgroup/*/vgpu-lab-* 2>/dev/null
+  ls -d /sys/fs/cgroup/*/vgpu-lab*"${work##*/}"* 2>/dev/null
   ls -A "$work"
 }
 
 # What else a lab could have changed. Others may be at work here, so it is only what a lab would do.
 machine() {
-  cat /proc/self/mountinfo
+  awk '$5 ~ "^/(dev|etc|proc|run|sys/fs/cgroup|var/cache/ldconfig)(/|$)"' /proc/self/mountinfo
   hostname
-  ls /etc /run
-  ls /dev/nvidia[0-9]* 2>/dev/null
+  ls -d /etc/mark /etc/ld.so.conf.d/00-simgpu.conf /run/mark /run/simgpu /run/vgpu /run/munge* /run/slurm* /dev/nvidia[0-9]* 2>/dev/null
 }
 
 # The PID namespaces of a lab's nodes, and which of them still hold a process.
@@ -86,15 +86,29 @@ fi
 expect "two labs at once" "n1 n2 / n1" \
   "$(in_lab a srun -N2 hostname | sort | xargs) / $(in_lab b srun hostname)"
 expect "--conf replaces a line" 77 "$(in_lab b scontrol show config | awk '$1 == "MaxJobCount" { print $3 }')"
-expect "with --cgroup a step can open its own GPU alone" "nvidia0: No such device or address nvidia1: Operation not permitted" \
-  "$(in_lab b srun --gres=gpu:1 sh -c 'for i in 0 1; do (: <"/dev/nvidia$i"); done' 2>&1 |
-    sed -n 's,.*cannot open /dev/,,p' | sort | xargs)"
+own_gpu_alone="nvidia0: No such device or address nvidia1: Operation not permitted"
+open_gpus() {
+  in_lab "$1" srun --gres=gpu:1 sh -c 'for i in 0 1; do (: <"/dev/nvidia$i"); done' 2>&1 |
+    sed -n 's,.*cannot open /dev/,,p' | sort | xargs
+}
+expect "with --cgroup a step can open its own GPU alone" "$own_gpu_alone" "$(open_gpus b)"
+
+# ---- a third one, with the same last name ----
+
+"$lab" start "$work/b2/b" --nodes 1 --cgroup || exit 1
+groups_of() { "$lab" node "$work/$1" n1 -- cat /proc/self/mountinfo | sed -n 's,.* \(/.*\) /sys/fs/cgroup/devices .*,\1,p'; }
+expect "labs with the same base name have control groups of their own" "differ" \
+  "$([ -n "$(groups_of b)" ] && [ "$(groups_of b)" != "$(groups_of b2/b)" ] && echo differ)"
+expect "and steps at the same time" "n1 n1" "$({ in_lab b srun hostname & in_lab b2/b srun hostname; wait; } | xargs)"
+"$lab" stop "$work/b2/b"
+rmdir "$work/b2"
+expect "the end of one leaves the other its own" "$own_gpu_alone" "$(open_gpus b)"
 
 # ---- daemons that go ----
 
 expect "a lab in use is not overwritten" 1 "$("$lab" start "$work/a" >/dev/null 2>&1; echo $?)"
 job=$(in_lab a sbatch --parsable -w n1 -o /dev/null --wrap 'sleep 60')
-until_so() { for ((i = 0; i < 100; i++)); do "$@" && return; sleep 0.1; done; return 1; }
+until_so() { for ((i = 0; i < 600; i++)); do "$@" && return; sleep 0.1; done; return 1; }
 running() { [ "$(in_lab a squeue -h -j "$job" -o %T)" = RUNNING ]; }
 until_so running
 before=$("$lab" node "$work/a" n1 -- pgrep -x slurmd)

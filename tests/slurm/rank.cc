@@ -1,7 +1,10 @@
 // A rank without CUDA: takes a slot in the region it was given, reserves memory there, and holds it until told to stop.
 //
 //   rank BYTES [SECONDS]      prints "granted" or "refused" (or what is wrong), then holds for SECONDS (default 0)
+//   rank BYTES with N FILE    the same, but holds until N ranks have been answered: each adds a byte to FILE
 //   rank --show [DIRECTORY]   prints the region: a line for the job, one per device, one per rank
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cinttypes>
@@ -40,7 +43,16 @@ int show(const char *directory) {
   return 0;
 }
 
-int hold(const char *directory, std::uint64_t bytes, unsigned seconds) {
+Error wait_for_others(const char *file, long ranks) {
+  const int fd = open(file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  if (fd < 0 || write(fd, ".", 1) != 1) return system_error("%s", file);
+  struct stat now = {};
+  while (fstat(fd, &now) == 0 && now.st_size < ranks) usleep(20'000);
+  close(fd);
+  return {};
+}
+
+int hold(const char *directory, std::uint64_t bytes, unsigned seconds, const char *file, long ranks) {
   Region region;
   Rank rank;
   if (Error error = Region::attach(directory, Trust::root, &region)) return complain(error);
@@ -49,6 +61,9 @@ int hold(const char *directory, std::uint64_t bytes, unsigned seconds) {
   if (grant == Grant::refused) rank.note_refusal(0);
   std::puts(grant == Grant::granted ? "granted" : "refused");
   std::fflush(stdout);
+  if (file != nullptr) {
+    if (Error error = wait_for_others(file, ranks)) return complain(error);
+  }
   sleep(seconds);
   return grant == Grant::granted ? 0 : 3;
 }
@@ -64,5 +79,9 @@ int main(int argc, char **argv) {
   }
   if (argc == 2 && std::strcmp(argv[1], "--show") == 0) return show(region);
   if (argc < 2) return 2;
-  return hold(region, std::strtoull(argv[1], nullptr, 10), argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 0);
+  const std::uint64_t bytes = std::strtoull(argv[1], nullptr, 10);
+  if (argc == 5 && std::strcmp(argv[2], "with") == 0) {
+    return hold(region, bytes, 0, argv[4], std::strtol(argv[3], nullptr, 10));
+  }
+  return hold(region, bytes, argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 0, nullptr, 0);
 }

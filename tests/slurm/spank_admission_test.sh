@@ -4,12 +4,12 @@
 
 shared="-Q -w n1 --gres=shard:1"
 
-# hold USER SIZE: a job of that user with that limit, running on the first GPU; its id is in $job
+# hold USER SIZE: a job of that user with that limit, running on the first GPU; its id is in $job. Its region is there before
+# its first process: who spoils the region earlier spoils the job.
 hold() {
-  job=$($1 sbatch --parsable -w n1 --gres=shard:1 --gpu-mem="$2" -o /dev/null --wrap="sleep 120")
-  eventually region_of "$job" || complain "job $job has no region" "$(slurmd_log n1 | grep vgpu | tail)"
+  job=$($1 sbatch --parsable -w n1 --gres=shard:1 --gpu-mem="$2" -o /dev/null --wrap="$hold_on")
+  eventually holds "$job" || complain "job $job does not run" "$(slurmd_log n1 | grep vgpu | tail)"
 }
-region_of() { regions n1 | grep -qx "$1"; }
 
 test_the_sum_counts() {
   local first
@@ -39,8 +39,8 @@ test_no_limit_given_means_the_whole_gpu() {
 }
 
 test_the_other_gpu_is_free() {
-  job=$(sbatch --parsable -w n1 --gres=gpu:1 --gpu-mem=8G -o /dev/null --wrap="sleep 60")
-  eventually region_of "$job"
+  job=$(sbatch --parsable -w n1 --gres=gpu:1 --gpu-mem=8G -o /dev/null --wrap="$hold_on")
+  eventually holds "$job"
   run srun -Q -w n1 --gres=gpu:1 --gpu-mem=8G true
   status_is 0
   scancel "$job"
@@ -64,27 +64,36 @@ test_a_spoiled_usage_file_hides_nothing() {
   scancel "$job"
 }
 
-test_twenty_jobs_at_once() {
+ran() { cat out.* | grep -cx ran; }
+refused() { cat out.* | grep -c 'do not fit beside'; }
+twenty() { # SIZE: jobs that, once they run, wait for each other
   local i
-  rm -f out.*
+  rm -f out.* signs/go
   for i in {1..20}; do
-    srun -w n1 --gres=shard:1 --gpu-mem=1G -Q -J "many" sh -c 'echo ran; sleep 6' >"out.$i" 2>&1 &
+    srun -w n1 --gres=shard:1 --gpu-mem="$1" -Q -J "many" sh -c "echo ran; $hold_on" >"out.$i" 2>&1 &
   done
-  wait
+}
+sixteen_run() { [ "$(ran)" -eq 16 ]; }
+all_are_answered() { [ $(($(ran) + $(refused))) -eq 20 ]; }
+
+test_twenty_jobs_at_once() {
   # Sixteen shards on two GPUs: as many jobs as shards run at once, and each GPU has room for eight of 1 GiB.
-  equal "jobs that ran" 20 "$(cat out.* | grep -cx ran)"
-  for i in {1..20}; do
-    srun -w n1 --gres=shard:1 --gpu-mem=3G -Q -J "many" sh -c 'echo ran; sleep 6' >"out.$i" 2>&1 &
-  done
-  sleep 4
+  twenty 1G
+  true_that "sixteen run at once" eventually sixteen_run
+  let_go
+  wait
+  equal "jobs that ran" 20 "$(ran)"
+  twenty 3G
+  true_that "each runs or is refused" eventually all_are_answered
   local promised
   promised=$(for job in $(regions n1); do show n1 "$job" | sed -n 's/.*uuid=\(\S*\).* limit=\([0-9]*\).*/\1 \2/p'; done |
     awk '{ sum[$1] += $2 } END { for (gpu in sum) if (sum[gpu] > 8 * 1024 ^ 3) print gpu, sum[gpu] }')
+  let_go
   wait
   equal "GPUs with more promised than they have" "" "$promised"
-  true_that "some ran" [ "$(cat out.* | grep -cx ran)" -ge 4 ]
-  true_that "the others were refused" [ "$(cat out.* | grep -c 'do not fit beside')" -eq $((20 - $(cat out.* | grep -cx ran))) ]
-  true_that "there were others" [ "$(cat out.* | grep -c 'do not fit beside')" -ge 8 ]
+  # Slurm may send all of them to the same GPU, where two fit; on both it is four.
+  true_that "two to four ran, not $(ran)" eval '[ "$(ran)" -ge 2 ] && [ "$(ran)" -le 4 ]'
+  equal "the others were refused" $((20 - $(ran))) "$(refused)"
 }
 
 test_a_lock_that_is_never_given_back() {

@@ -22,14 +22,14 @@ test_by_device_file() {
 test_one_after_the_other() {
   local i jobs=()
   for i in 0 1 2; do
-    jobs+=("$(sbatch --parsable -w n1 --gres=gpu:1 --gpu-mem=1G -o "one.$i" --wrap="$rank --show; sleep 3")")
-    eventually test -s "one.$i"
+    jobs+=("$(sbatch --parsable -w n1 --gres=gpu:1 --gpu-mem=1G -o "one.$i" --wrap="$rank --show; $hold_on")")
+    eventually holds "${jobs[i]}"
   done
   for i in 0 1 2; do
     output=$(cat "one.$i")
     equal "job $i" "$(uuid "${in_order[i]}")" "$(found)"
   done
-  scancel "${jobs[@]}"
+  let_go
 }
 
 test_list_in_the_order_of_the_job() {
@@ -52,11 +52,11 @@ test_constrained_devices() {
   run srun -Q -w n1 --gres=gpu:3 --gpu-mem=50% "$rank" --show
   equal "in gres.conf's order" "$(uuid c) $(uuid a) $(uuid b)" "$(found)"
   # The file that the cgroup opens to the job is the GPU of its region.
-  local i
+  local i jobs=()
   for i in 0 1 2; do
-    sbatch --parsable -Q -w n1 --gres=gpu:1 --gpu-mem=1G -o "cg.$i" \
-      --wrap="$rank --show; for m in 0 1 2; do python3 -c 'import os,sys; os.open(sys.argv[1], os.O_RDONLY)' /dev/nvidia\$m 2>&1 | grep -q 'Operation not permitted' || echo minor=\$m; done; sleep 3"
-    eventually grep -qs minor= "cg.$i"
+    jobs+=("$(sbatch --parsable -w n1 --gres=gpu:1 --gpu-mem=1G -o "cg.$i" \
+      --wrap="$rank --show; for m in 0 1 2; do python3 -c 'import os,sys; os.open(sys.argv[1], os.O_RDONLY)' /dev/nvidia\$m 2>&1 | grep -q 'Operation not permitted' || echo minor=\$m; done; $hold_on")")
+    eventually holds "${jobs[i]}"
   done
   local minor=([0]=2 [1]=0 [2]=1)
   for i in 0 1 2; do
@@ -64,6 +64,7 @@ test_constrained_devices() {
     equal "job $i" "$(uuid "${in_order[i]}")" "$(found)"
     equal "its device file" "minor=${minor[i]}" "$(grep minor= "cg.$i" | xargs)"
   done
+  let_go
 }
 
 start_lab --gpus 3 --minors "2 0 1"

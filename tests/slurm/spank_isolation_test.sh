@@ -27,7 +27,8 @@ test_a_limit_holds() {
 test_ranks_share_it() {
   configure preload=env
   printf 'ctx 0\nalloc %d\n' $((220 << 20)) >share
-  run srun $limited -n4 sh -c "(cat $work/share; sleep 2) | $client"
+  # Each holds what it got until all four have their answers.
+  run srun $limited -n4 sh -c "(cat $work/share; until [ \$(cat answer.* | wc -l) -eq 8 ]; do sleep 0.1; done) | $client >answer.\$SLURM_PROCID"
   equal "of four, refused by the limit" 1 "$(grep -c 'vgpu: job .* out of memory' <<<"$output")"
 }
 
@@ -50,7 +51,7 @@ test_getting_around_the_environment() {
   true_that "the limit is seen behind a task prolog: $output" seen
   run $games srun $limited sh -c "env -i $sees"
   true_that "the limit is seen by another user: $output" seen
-  run sbatch -Q --wait -w n1 --gres=gpu:1 --gpu-mem=1G -o out --wrap="unset LD_PRELOAD; $sees; srun env -i $sees"
+  run_batch -w n1 --gres=gpu:1 --gpu-mem=1G -o out --wrap="unset LD_PRELOAD; $sees; srun env -i $sees"
   output=$(cat out)
   equal "in a batch script and its step" 2 "$(grep -c "$gib" out)"
 }
@@ -77,28 +78,49 @@ test_the_private_namespace() {
   equal "with the site's own" "$library:$work/site.so" "$output"
   on n1 sh -c ': >/etc/ld.so.preload'
 }
+holds_memory() { [ "$(grep -cs '^0' other)" = 2 ]; }
 has_region() { regions n1 | grep -qx "$1"; }
 
-# One rank runs without the library and holds memory; the other one ends a second later, and is the occasion to look.
-cheat="if [ \$SLURM_PROCID = 0 ]; then (printf 'ctx 0\\nalloc 209715200\\n'; sleep 4) | env -u LD_PRELOAD $client; echo cheat \$?; else sleep 1.5; fi"
+# The first of three ranks runs without the library and holds memory. Once it does, the second one ends, and is the occasion
+# to look. Slurm's daemon reaps the third one, which ends next, only when it has looked: then the first may end, too.
+cat >cheat.sh <<'END'
+gone() { [ -s signs/rank.$1 ] && [ ! -e /proc/$(cat signs/rank.$1) ]; }
+until_so() { until "$@"; do sleep 0.05; done; }
+holding() { [ "$(grep -cs '^0' signs/answers)" = 2 ]; }
+echo $$ >signs/new.$SLURM_PROCID && mv signs/new.$SLURM_PROCID signs/rank.$SLURM_PROCID
+case $SLURM_PROCID in
+  0)
+    (printf 'ctx 0\nalloc 209715200\n'; until_so gone 2) | "$@" >signs/answers
+    echo cheat $?
+    ;;
+  1) until_so holding ;;
+  2) until_so gone 1 ;;
+esac
+END
+cheat() { # COMMAND...: the first rank's program
+  rm -f signs/*
+  run srun $limited -n3 --overcommit sh cheat.sh "$@"
+}
 
 test_audit_names_a_process_that_nobody_counts() {
   configure audit=log
-  run srun $limited -n2 --overcommit sh -c "$cheat"
+  cheat env -u LD_PRELOAD "$client"
   output_has "vgpu: audit: process"
   output_has "(client) of job"
   output_has "nobody counts"
   output_has "cheat 0"
-  run srun $limited -n2 --overcommit sh -c "${cheat/-u LD_PRELOAD/}"
+  cheat "$client"
+  output_has "cheat 0"
   output_lacks audit
   configure audit=off
-  run srun $limited -n2 --overcommit sh -c "$cheat"
+  cheat env -u LD_PRELOAD "$client"
+  output_has "cheat 0"
   output_lacks audit
 }
 
 test_audit_kills_it() {
   configure audit=kill
-  run srun $limited -n2 --overcommit sh -c "$cheat"
+  cheat env -u LD_PRELOAD "$client"
   output_has "it was killed"
   output_lacks "cheat 0"
 }
@@ -106,10 +128,12 @@ test_audit_kills_it() {
 test_audit_leaves_other_jobs_alone() {
   configure audit=kill
   local job
-  job=$(sbatch --parsable -w n1 --gres=shard:1 -o other --wrap="(printf 'ctx 0\nalloc 209715200\n'; sleep 5) | $client; echo ended \$?")
-  sleep 1
+  job=$(sbatch --parsable -w n1 --gres=shard:1 -o other \
+    --wrap="(printf 'ctx 0\nalloc 209715200\n'; $hold_on) | $client; echo ended \$?")
+  true_that "the other job holds memory" eventually holds_memory
   run srun -Q -w n1 --gres=shard:1 --gpu-mem=1G sh -c "$sees"
   output_lacks audit
+  let_go
   eventually grep -qs ended other
   true_that "it ended by itself: $(cat other)" grep -q "ended 0" other
 }

@@ -4,12 +4,17 @@
 #
 #   start_lab OPTION...     (of lab.sh) a cluster with the plugin
 #   configure KEY=VALUE...  the plugin's keys in plugstack.conf
-#   run COMMAND...          at most 60 s; sets $output (stdout and stderr) and $status
+#   run COMMAND...          at most 120 s; sets $output (stdout and stderr) and $status
+#   run_batch OPTION...     `run sbatch --wait`, which would look at the job every two seconds only
 #   status_is N, output_has TEXT, output_lacks TEXT, equal WHAT EXPECTED ACTUAL, true_that WHAT COMMAND...
 #   on NODE COMMAND...      on a node, as root
 #   $games COMMAND...       as another user; so is $man
 #   eventually COMMAND...   repeats it for at most $patience seconds until it succeeds
 #   regions NODE            the job ids that have anything in the region directory
+#   $hold_on                for the command of a job, of any user: says that it runs, and waits until it may go on
+#   holds JOB               that it has come there;  let_go lets all of a test go on
+#
+# A test waits for what it wants to see, never for a time: the machine may be busy with other tests.
 set -u
 unset TMPDIR  # make check has one that other users cannot write to, and srun passes it on
 self=$(readlink -f "$0")
@@ -30,6 +35,10 @@ cd "$work" || exit 1
 # Programs that other users run must lie where they can reach them.
 cp "$build/tests/slurm/rank" "$work/rank" && chmod 755 "$work/rank" || exit 1
 rank=$work/rank
+mkdir -m 1777 "$work/signs" || exit 1
+hold_on="touch $work/signs/\$SLURM_JOB_ID; until [ -e $work/signs/go ]; do sleep 0.1; done"
+holds() { [ -f "$work/signs/$1" ]; }
+let_go() { touch "$work/signs/go"; }
 gib=$((1 << 30))
 
 # Stands for libvgpu.so where a test looks at variables only: a library that does nothing, and says so when asked.
@@ -65,7 +74,7 @@ show() { on "$1" "$rank" --show "/run/vgpu/$2"; }
 slurmd_log() { cat "$work/lab/log/slurmd.$1.log"; }
 
 eventually() {
-  local deadline=$((SECONDS + ${patience:-20}))
+  local deadline=$((SECONDS + ${patience:-60}))
   until "$@"; do
     [ $SECONDS -lt $deadline ] || return 1
     sleep 0.1
@@ -73,9 +82,18 @@ eventually() {
 }
 
 run() {
-  output=$(timeout 60 "$@" 2>&1 </dev/null)
+  output=$(timeout 120 "$@" 2>&1 </dev/null)
   status=$?
 }
+
+run_batch() {
+  output=$(sbatch --parsable "$@" 2>&1 </dev/null)
+  status=$?
+  [ $status -eq 0 ] || return 0
+  eventually has_ended "$output" || complain "job $output does not end"
+  ! scontrol -o show job "$output" | grep -qv " JobState=COMPLETED " || status=1
+}
+has_ended() { [ -z "$(squeue -h -j "$1" 2>/dev/null)" ]; }
 
 complain() {
   test_failed=yes
@@ -105,7 +123,7 @@ run_tests() {
     printf '[ RUN      ] %s\n' "$name"
     start=${EPOCHREALTIME/./}
     test_failed=
-    rm -f "$work/ran"  # what a command leaves that should not have run
+    rm -f "$work/ran" "$work"/signs/*  # ran: what a command leaves that should not have run
     "$name"
     leaves_nothing
     if [ -z "$test_failed" ]; then

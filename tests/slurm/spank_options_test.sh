@@ -77,7 +77,7 @@ test_a_refusal_says_what_was_wrong_and_gives_an_example() {
 
 test_batch_directives() {
   printf '#!/bin/sh\n#SBATCH -w n1 --gres=gpu:1 --gpu-mem=3G\n#SBATCH --gpu-sm=30 -o %s/batch.out\n%s --show\n' "$work" "$rank" >batch.sh
-  run sbatch -Q --wait batch.sh
+  run_batch batch.sh
   status_is 0
   equal "limits from #SBATCH" "limit=$((3 * gib)) sm=30" "$(grep -o 'limit=.* sm=[0-9]*' batch.out)"
   printf '#!/bin/sh\n#SBATCH --gpu-mem=bad\ntrue\n' >batch.sh
@@ -88,13 +88,13 @@ test_batch_directives() {
 test_environment_form() {
   equal "VGPU_MEM and VGPU_SM" "$gib:25" "$(VGPU_MEM=1G VGPU_SM=25 limit_of --gres=gpu:1)"
   equal "the option wins" "$((2 * gib)):100" "$(VGPU_MEM=1G limit_of --gres=gpu:1 --gpu-mem=2G)"
-  VGPU_MEM=1G run sbatch -Q --wait -w n1 --gres=gpu:1 -o env.out --export=NONE --wrap="$rank --show"
+  VGPU_MEM=1G run_batch -w n1 --gres=gpu:1 -o env.out --export=NONE --wrap="$rank --show"
   true_that "VGPU_MEM counts for sbatch" grep -q "limit=$gib " env.out
   VGPU_MEM=0 run srun $on_n1 --gres=gpu:1 true
   status_is 1
   output_has "vgpu: --gpu-mem=0"
   # What an enclosing job was given counts for its steps, not the variable that is still around.
-  VGPU_MEM=1G run sbatch -Q --wait -w n1 --gres=gpu:1 -o env.out --gpu-mem=2G --wrap="srun $rank --show"
+  VGPU_MEM=1G run_batch -w n1 --gres=gpu:1 -o env.out --gpu-mem=2G --wrap="srun $rank --show"
   status_is 0
   true_that "the job's option wins in its steps" grep -q "limit=$((2 * gib)) " env.out
 }
@@ -119,7 +119,7 @@ test_a_forged_environment_is_refused() {
     SLURM_CONF=$work/forged.conf run srun $on_n1 --gres=gpu:1 --gpu-mem="$value" touch ran
     true_that "a forged $value fails the step" [ "$status" -ne 0 ]
     output_has "vgpu: --gpu-mem"
-    SLURM_CONF=$work/forged.conf run sbatch -Q --wait -w n1 --gres=gpu:1 --gpu-mem="$value" -o forged.out --wrap="touch ran"
+    SLURM_CONF=$work/forged.conf run_batch -w n1 --gres=gpu:1 --gpu-mem="$value" -o forged.out --wrap="touch ran"
     true_that "a forged $value fails the job" [ "$status" -ne 0 ]
   done
   true_that "nothing ran" [ ! -e ran ]

@@ -17,7 +17,7 @@ test_merged_with_the_users_own() {
   equal "in front of the user's" "$library:$own" "$output"
   LD_PRELOAD="$own $library" run srun $limited printenv LD_PRELOAD
   equal "never twice" "$library:$own" "$output"
-  run sbatch -Q --wait -w n1 --gres=gpu:1 --gpu-mem=1G -o out --wrap='printenv LD_PRELOAD; srun printenv LD_PRELOAD; srun --mem=40 sh -c "srun --mem=40 --overlap printenv LD_PRELOAD"'
+  run_batch -w n1 --gres=gpu:1 --gpu-mem=1G -o out --wrap='printenv LD_PRELOAD; srun printenv LD_PRELOAD; srun --mem=40 sh -c "srun --mem=40 --overlap printenv LD_PRELOAD"'
   equal "in the batch script and its steps" "$library $library $library" "$(xargs <out)"
 }
 
@@ -28,7 +28,7 @@ test_export_none() {
   run srun $limited --export=LD_PRELOAD=,VGPU_REGION=/nowhere /usr/bin/printenv LD_PRELOAD VGPU_REGION
   output_has "$library"
   output_lacks nowhere
-  run sbatch -Q --wait --export=NONE -w n1 --gres=gpu:1 --gpu-mem=1G -o out --wrap='printenv LD_PRELOAD'
+  run_batch --export=NONE -w n1 --gres=gpu:1 --gpu-mem=1G -o out --wrap='printenv LD_PRELOAD'
   equal "sbatch --export=NONE" "$library" "$(xargs <out)"
 }
 
@@ -63,7 +63,7 @@ END
 }
 
 test_job_arrays() {
-  run sbatch -Q --wait --array=1-3 -w n1 --gres=shard:1 --gpu-mem=1G -o array.%a --wrap="$rank --show"
+  run_batch --array=1-3 -w n1 --gres=shard:1 --gpu-mem=1G -o array.%a --wrap="$rank --show"
   equal "tasks with a region of their own" 3 "$(cat array.[123] | grep '^job=' | sort -u | wc -l)"
   equal "and the limit" 3 "$(cat array.[123] | grep -c "limit=$gib ")"
 }
@@ -85,10 +85,12 @@ test_interactive_step_and_sattach() {
   run salloc -Q -w n1 --gres=gpu:1 --gpu-mem=1G srun --interactive --pty "$rank" --show
   output_has "limit=$gib"
   local job
-  job=$(sbatch --parsable -w n1 --gres=gpu:1 --gpu-mem=1G -o /dev/null --wrap="srun sh -c 'sleep 10; $rank --show'")
+  job=$(sbatch --parsable -w n1 --gres=gpu:1 --gpu-mem=1G -o /dev/null --wrap="srun sh -c 'until [ -e signs/go ]; do $rank --show; sleep 0.2; done'")
   eventually step_runs "$job.0"
-  run sattach "$job.0"
-  output_has "limit=$gib"
+  timeout 120 sattach "$job.0" >attached.out 2>&1 &
+  true_that "sattach shows what the step prints" eventually grep -q "limit=$gib" attached.out
+  let_go
+  wait
 }
 step_runs() { squeue -h -s -j "${1%.*}" -o %i | grep -qx "$1"; }
 
@@ -110,9 +112,8 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl=se
 
 test_open_mpi_by_srun() {
   [ -e /usr/lib/x86_64-linux-gnu/pmix2/lib/libpmix.so ] || { echo "not seen: srun --mpi=pmix needs libpmix-dev" && return; }
-  # On one node: Slurm's PMIx keeps files in /tmp, which the nodes of a lab share.
   rm -f mpi.[0-3]
-  run srun $limited --mpi=pmix -n4 python3 mpi.py
+  run srun $limited --mpi=pmix -n4 env TMPDIR="$work/lab/tmp/n1" python3 mpi.py
   status_is 0
   equal "ranks of one MPI program with the library" 4 "$(ranks_with_the_library)"
 }
@@ -121,7 +122,7 @@ test_open_mpi_by_mpirun() {
   command -v mpirun >/dev/null || { echo "not seen: Open MPI is missing; install openmpi-bin" && return; }
   # orted is started by srun, one per node, and starts the ranks: they inherit what the step was given.
   rm -f mpi.[0-3]
-  run salloc -Q -N2 -n4 --gres=gpu:1 --gpu-mem=1G mpirun --mca plm slurm -n 4 python3 mpi.py
+  run salloc -Q -N2 -n4 --gres=gpu:1 --gpu-mem=1G env TMPDIR="$work/signs" mpirun --mca plm slurm -n 4 python3 mpi.py
   status_is 0
   equal "ranks of one MPI program with the library" 4 "$(ranks_with_the_library)"
 }
@@ -130,7 +131,7 @@ test_the_summary() {
   run srun $limited "$rank" $((512 << 20))
   output_has "vgpu: job"
   output_has "on n1, GPU GPU-516d6770-7500-4000-8000-000000000001: peak 512MiB of 1GiB (50 %), 0 allocations refused, 0.0 s throttled"
-  run srun $limited -n3 sh -c "$rank $((512 << 20)) 1"
+  run srun $limited -n3 "$rank" $((512 << 20)) with 3 signs/answered
   output_has "peak 1GiB of 1GiB (100 %), 1 allocation refused"
   equal "one line per GPU, whatever the number of ranks" 1 "$(grep -c peak <<<"$output")"
   run srun $limited true

@@ -5,6 +5,7 @@
 on_n1="-Q -w n1"
 job_state() { squeue -h -j "$1" -o %T 2>/dev/null; }
 is_running() { [ "$(job_state "$1")" = RUNNING ]; }
+is_not_running() { ! is_running "$1"; }
 has_region() { regions "$1" | grep -qx "$2"; }
 has_no_region() { ! has_region "$@"; }
 is_idle() { [ "$(sinfo -h -n "$1" -N -o %T)" = idle ]; }
@@ -42,7 +43,7 @@ test_files_belong_to_whom_they_should() {
 }
 
 test_a_group_shares_its_limit() {
-  run srun $on_n1 --gres=gpu:1 --gpu-mem=1G -n4 sh -c "$rank $((300 << 20)) 1"
+  run srun $on_n1 --gres=gpu:1 --gpu-mem=1G -n4 "$rank" $((300 << 20)) with 4 signs/answered
   equal "of four ranks" 3 "$(grep -cx granted <<<"$output")"
   equal "of four ranks, over the limit" 1 "$(grep -cx refused <<<"$output")"
 }
@@ -65,7 +66,7 @@ echo lower_sm; srun --gpu-sm=10 echo RAN; echo status \$?
 echo opt_out; srun --gpu-mem=none echo RAN; echo status \$?
 echo percent; srun --gpu-mem=25% $rank --show
 END
-  run sbatch -Q --wait steps.sh
+  run_batch steps.sh
   output=$(cat steps.out)
   equal "all find the job's limits" 4 "$(grep -c "limit=$((2 * gib)) sm=60" steps.out)"
   output_has "vgpu: --gpu-mem: this step asks for 1GiB, less than the 2GiB of its job"
@@ -101,7 +102,7 @@ END
 
 test_two_steps_at_once_make_one_region() {
   cat >race.sh <<END
-for i in 1 2 3 4 5 6 7 8; do srun --overlap -n1 --gpu-mem=1G $rank $((300 << 20)) 2 & done
+for i in 1 2 3 4 5 6 7 8; do srun --overlap -n1 --gpu-mem=1G $rank $((300 << 20)) with 8 signs/answered & done
 wait
 END
   run salloc -Q -w n1 -n8 --gres=gpu:1 bash race.sh
@@ -111,7 +112,7 @@ END
 
 test_fifty_overlapping_steps() {
   cat >fifty.sh <<END
-for i in \$(seq 50); do srun --overlap -n1 --mem=1 $rank $((16 << 20)) 1 & done
+for i in \$(seq 50); do srun --overlap -n1 --mem=1 $rank $((16 << 20)) with 50 signs/answered & done
 wait
 END
   run salloc -Q -w n1 -n1 --gres=gpu:1 --gpu-mem=1G bash fifty.sh
@@ -225,22 +226,26 @@ test_slurmstepd_killed() {
 test_slurmd_restarted_in_mid_job() {
   local how
   for how in "" --kill; do
-    submit --gres=gpu:1 --gpu-mem=1G -- "$rank $gib 60 & sleep 6; srun --overlap $rank --show >$work/after.out; wait"
+    submit --gres=gpu:1 --gpu-mem=1G -- "$rank $gib 60 & $hold_on; srun --overlap $rank --show >$work/after.out; wait"
     eventually held n1 "$job" $gib || complain "nothing is held"
     "$lab" restart-slurmd "$work/lab" n1 $how
     true_that "still held after a restart $how" held n1 "$job" $gib
+    let_go
     eventually test -s after.out
     true_that "a later step joins the same region $how" grep -q "used=$gib " after.out
     scancel "$job"
     true_that "gone at the end $how" eventually has_no_region n1 "$job"
-    rm -f after.out
+    rm -f after.out signs/*
   done
 }
 
 test_slurmd_dead_when_the_job_ends() {
-  submit --gres=gpu:1 --gpu-mem=1G -- "sleep 2"
+  submit --gres=gpu:1 --gpu-mem=1G -- "$hold_on"
+  eventually holds "$job"
   "$lab" slurmd "$work/lab" n1 kill
-  sleep 3
+  let_go
+  true_that "the job ends" eventually is_not_running "$job"
+  true_that "and its region is still there" has_region n1 "$job"
   "$lab" slurmd "$work/lab" n1 start
   true_that "gone when slurmd is back" eventually has_no_region n1 "$job"
   eventually is_idle n1

@@ -125,7 +125,7 @@ test_shards() {
   configure shard_mem=1G
   run srun $on_n1 --gres=shard:3 "$rank" --show
   equal "a job's share" "$((3 * gib)):100" "$(limits)"
-  run sbatch -Q --wait -w n1 --gres=shard:2 -o out --wrap="$rank --show; srun $rank --show"
+  run_batch -w n1 --gres=shard:2 -o out --wrap="$rank --show; srun $rank --show"
   output=$(cat out)
   equal "in a batch job" "$((2 * gib)):100 $((2 * gib)):100" "$(limits)"
   run srun $on_n1 --gres=shard:3 --gpu-mem=5G "$rank" --show
@@ -167,7 +167,7 @@ test_opting_out() {
   output_has "slurmstepd-n1: error: vgpu: --gpu-mem=none: this site does not let uid $(id -u man) opt out"
   true_that "nothing ran" [ ! -e ran ]
   # It holds for the whole job.
-  run sbatch -Q --wait -w n1 --gres=gpu:1 --gpu-mem=none -o out --wrap='srun --overlap sh -c "echo [\$VGPU_REGION]"; env -u SLURM_SPANK__SLURM_SPANK_OPTION_vgpu_gpu_mem srun sh -c "echo [\$VGPU_REGION]"'
+  run_batch -w n1 --gres=gpu:1 --gpu-mem=none -o out --wrap='srun --overlap sh -c "echo [\$VGPU_REGION]"; env -u SLURM_SPANK__SLURM_SPANK_OPTION_vgpu_gpu_mem srun sh -c "echo [\$VGPU_REGION]"'
   equal "in all steps" "[] []" "$(xargs <out)"
   configure
 }

@@ -83,6 +83,8 @@ TEST_F(AtTerminal, AnInterruptArrivesOnce) {
   ASSERT_GT(pid_, 0);
   const auto said = [&](const char *word) { return count(read_file(scratch("said")), word); };
   EXPECT_TRUE(eventually([&] { return said("ready") == 2; }));
+  // Until it waits for its ranks it passes on everything, because they may not have been there.
+  EXPECT_TRUE(eventually([&] { return state_of(pid_) == 'S'; }));
   // While it is stopped the ranks have theirs; what it then passes on would be a second one.
   kill(pid_, SIGSTOP);
   interrupt();

@@ -31,11 +31,14 @@ bool eventually(Condition condition, double ms = 20'000) {
   return condition();
 }
 
-inline bool is_running(pid_t pid) {
+// As in /proc: 'S' sleeps, 'Z' is to be waited for; 'X' is gone.
+inline char state_of(pid_t pid) {
   const std::string stat = read_file("/proc/" + std::to_string(pid) + "/stat");
   const std::size_t name = stat.rfind(')');
-  return name != std::string::npos && stat[name + 2] != 'Z' && stat[name + 2] != 'X';
+  return name != std::string::npos ? stat[name + 2] : 'X';
 }
+
+inline bool is_running(pid_t pid) { return state_of(pid) != 'Z' && state_of(pid) != 'X'; }
 
 // A program with its output in files. Killed, if it still runs, at the end of the test.
 class Program {

@@ -94,10 +94,11 @@ TEST_F(RunRegion, HasOnlyTheChosenGpus) {
 
 TEST_F(RunRegion, IsSharedByTheRanksOfMpirun) {
   if (std::system("mpirun --version >/dev/null 2>&1") != 0) GTEST_SKIP() << "mpirun is missing";
+  // In a directory of its own: mpirun would share /tmp/ompi.HOST.UID with those of other tests.
   const Words words = {"/bin/sh", "-c",
-                       "exec env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=/tmp " VGPU_BUILD_DIR
-                       "/utils/vgpu-run/vgpu-run --gpu-mem=8G --library " +
-                           library_ + " -- mpirun --oversubscribe -n 5 " + kRank + " 3072"};
+                       "exec env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=" + scratch_.path() +
+                           " " VGPU_BUILD_DIR "/utils/vgpu-run/vgpu-run --gpu-mem=8G --library " + library_ +
+                           " -- mpirun --oversubscribe -n 5 " + kRank + " 3072"};
   Program program(scratch_.path(), words);
   ASSERT_TRUE(eventually([&] { return program.out().size() == 5 * std::strlen("granted\n"); }))
       << program.out() << program.err();

@@ -6,16 +6,6 @@
 //   job 100  root's, idle
 #pragma once
 
-// With sanitizers g++ 12 warns of what its own header does: GCC bug 105562.
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <regex>
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
-
 #include <sys/stat.h>
 
 #include "node/history.h"
@@ -126,17 +116,7 @@ class Vgpuctl : public ::testing::Test {
   }
 
   // What differs from run to run gets a name.
-  std::string normal(std::string text) const {
-    text = std::regex_replace(text, std::regex("\"created\": [0-9]+"), "\"created\": TIME");
-    for (std::size_t i = 0; i < ranks_.size(); ++i) {
-      if (ranks_[i]->pid() <= 0) continue;
-      text = std::regex_replace(text, std::regex("\\b" + std::to_string(ranks_[i]->pid()) + "\\b"),
-                                "PID" + std::to_string(i));
-    }
-    std::size_t at;
-    while ((at = text.find(regions_.path())) != text.npos) text.replace(at, regions_.path().size(), "DIR");
-    return text;
-  }
+  std::string normal(std::string text) const;
 
   // Compares with tests/vgpuctl/golden/NAME; VGPU_UPDATE_GOLDEN=1 writes it instead.
   static void expect_golden(const std::string &name, const std::string &text) {
@@ -150,8 +130,10 @@ class Vgpuctl : public ::testing::Test {
 };
 
 // Tables whose columns are as wide as the PIDs in them.
-inline std::string without_padding(const std::string &text) {
-  return std::regex_replace(std::regex_replace(text, std::regex(" +"), " "), std::regex("\n +"), "\n");
-}
+std::string without_padding(const std::string &text);
+
+std::string replaced(const std::string &text, const std::string &pattern, const std::string &with);
+// Of every match the group, or all of it where the pattern has none.
+std::vector<std::string> matches(const std::string &text, const std::string &pattern);
 
 }  // namespace vgpu::test

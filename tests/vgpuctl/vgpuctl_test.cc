@@ -83,6 +83,7 @@ TEST_F(VgpuctlSm, SpreadsALongKernelOverTheTimeThatItIsPaidFor) {
   EXPECT_EQ(used(), "7|0|50%\n7|1|0%\n12|0|-\n");
 }
 
+// A busy machine may let the limiter sleep for as long as a figure takes: then the next one is right.
 TEST_F(VgpuctlSm, FollowsWhatIsLetThrough) {
   const pid_t limiter = spawn([&]() -> int {  // 4 of 10 ms
     for (const std::uint64_t start = monotonic_ns();; sleep_ms(1)) {
@@ -90,36 +91,41 @@ TEST_F(VgpuctlSm, FollowsWhatIsLetThrough) {
       poke(7, offset(offsetof(DeviceUsage, charged_ns)), periods * 4'000'000);
     }
   });
-  const std::string once = used();
-  const Result json = run({"list", "--json", "-j", "7", "-i", "0"});
-  std::string watched;
+  const auto is_near = [](double percent) { return percent > 20 && percent < 60; };
+  std::string once, json, watched;
+  EXPECT_TRUE(eventually([&] { return once = used(), is_near(std::atof(once.c_str() + 4)); })) << once;
+  EXPECT_TRUE(eventually([&] {
+    json = run({"list", "--json", "-j", "7", "-i", "0"}).out;
+    const std::size_t at = json.find("\"sm_used_ratio\": ");
+    return at != std::string::npos && is_near(100 * std::atof(json.c_str() + at + 17));
+  })) << json;
   {
     Program watch(scratch_.path(), {kVgpuctl, "list", "--watch=0.3", "-nP", "-j7", "-i0", "-osm-used"});
-    const auto has_three = [&] { return std::count(watched.begin(), watched.end(), '\n') >= 3; };
-    EXPECT_TRUE(eventually([&] { return watched = watch.out(), has_three(); }));
+    EXPECT_TRUE(eventually([&] {
+      std::istringstream lines(watched = watch.out());
+      int near = 0;
+      for (std::string line; std::getline(lines, line);) near += is_near(std::atof(line.c_str()));
+      return near >= 3;
+    })) << watched;
   }
   kill(limiter, SIGKILL);
   wait_for(limiter);
-  const auto is_near = [](double percent) { return percent > 20 && percent < 60; };
-  EXPECT_TRUE(is_near(std::atof(once.c_str() + 4))) << once;
-  const std::size_t at = json.out.find("\"sm_used_ratio\": ");
-  ASSERT_NE(at, std::string::npos) << json.out;
-  EXPECT_TRUE(is_near(100 * std::atof(json.out.c_str() + at + 17))) << json.out;
-  std::istringstream lines(watched);
-  for (std::string line; std::getline(lines, line);) EXPECT_TRUE(is_near(std::atof(line.c_str()))) << line;
 }
 
 TEST_F(VgpuctlSm, IsWaitedForOnlyWhereItIsShown) {
+  // The quickest of many: who always waits is never quick, and who does not is so once, however busy the machine.
   const auto took_ms = [&](const Words &words) {
     double least = 1e9;
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 0; i < 3 || (i < 100 && least >= 100); ++i) {
       const Stopwatch watch;
       EXPECT_EQ(run(words).status, 0);
       least = std::min(least, watch.wall_ms());
     }
     return least;
   };
-  EXPECT_GE(took_ms({"list"}), 100);
+  const Stopwatch watch;
+  EXPECT_EQ(run({"list"}).status, 0);
+  EXPECT_GE(watch.wall_ms(), 100);
   EXPECT_LT(took_ms({"list", "-j", "12"}), 100) << "has no SM limit";
   EXPECT_LT(took_ms({"list", "-o", "jobid"}), 100);
 }
@@ -301,24 +307,18 @@ TEST_F(Vgpuctl, JsonFollowsItsSchema) {
 }
 
 TEST_F(Vgpuctl, ManPageAndCompletionKnowEveryOption) {
-  std::string manual = read_file(VGPU_SOURCE_DIR "/utils/vgpuctl/vgpuctl.1");
-  manual = std::regex_replace(manual, std::regex("\\\\-"), "-");
+  const std::string manual = replaced(read_file(VGPU_SOURCE_DIR "/utils/vgpuctl/vgpuctl.1"), "\\\\-", "-");
   const std::string completion = read_file(VGPU_SOURCE_DIR "/utils/vgpuctl/vgpuctl.bash");
   const std::string help = run({"--help"}).out;
-  unsigned commands = 0;
-  const std::regex command("\n  ([a-z]+) +[a-zA-Z]");
-  const std::string rest = help.substr(help.find("Subcommands:"));
-  for (std::sregex_iterator at(rest.begin(), rest.end(), command), end; at != end; ++at, ++commands) {
-    const std::string name = (*at)[1];
+  const Words commands = matches(help.substr(help.find("Subcommands:")), "\n  ([a-z]+) +[a-zA-Z]");
+  for (const std::string &name : commands) {
     EXPECT_NE(manual.find(".SS " + name), std::string::npos) << name;
-    const std::string text = run({name, "--help"}).out;
-    const std::regex option("--[a-z-]+");
-    for (std::sregex_iterator word(text.begin(), text.end(), option); word != end; ++word) {
-      EXPECT_NE(manual.find(word->str()), std::string::npos) << name << " " << word->str();
-      EXPECT_NE(completion.find(word->str()), std::string::npos) << name << " " << word->str();
+    for (const std::string &option : matches(run({name, "--help"}).out, "--[a-z-]+")) {
+      EXPECT_NE(manual.find(option), std::string::npos) << name << " " << option;
+      EXPECT_NE(completion.find(option), std::string::npos) << name << " " << option;
     }
   }
-  EXPECT_EQ(commands, 10u);
+  EXPECT_EQ(commands.size(), 10u);
 }
 
 TEST_F(Vgpuctl, CompletesInBash) {

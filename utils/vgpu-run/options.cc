@@ -1,11 +1,11 @@
 #include "options.h"
 
-#include <CLI/CLI.hpp>
-#include <iostream>
+#include <cstdio>
 
 #include "node/print_error.h"
 #include "region/words.h"
 #include "status.h"
+#include "utils/command_line/command_line.h"
 
 namespace vgpu::run {
 
@@ -20,16 +20,12 @@ constexpr char kFooter[] =
     "counts as 128+N. It is 127 or 126 if PROGRAM cannot be found or started, and 2\n"
     "if vgpu-run itself fails.";
 
-class HelpFormatter : public CLI::Formatter {
- public:
-  std::string make_usage(const CLI::App *, std::string) const override {
-    return "usage: vgpu-run [-n N] [--gpu-mem=SIZE] [--gpu-sm=PERCENT] [--gpus=LIST]\n"
-           "                -- PROGRAM [ARG...]\n";
-  }
-};
+constexpr char kUsage[] =
+    "usage: vgpu-run [-n N] [--gpu-mem=SIZE] [--gpu-sm=PERCENT] [--gpus=LIST]\n"
+    "                -- PROGRAM [ARG...]\n";
 
 int complain(const std::string &sentence) {
-  std::cerr << sentence << '\n';
+  std::fprintf(stderr, "vgpu-run: %s; see vgpu-run --help\n", sentence.c_str());
   return kOwnFailure;
 }
 
@@ -50,49 +46,43 @@ std::string take_command(std::vector<std::string> rest, std::vector<std::string>
 std::optional<Options> parse_options(int argc, char **argv, int *status) {
   Options options;
   std::string memory, sm;
-  CLI::App app("Runs the ranks of a program under a common limit on GPU memory and GPU time.", "vgpu-run");
-  app.formatter(std::make_shared<HelpFormatter>());
-  app.get_formatter()->column_width(26);
-  app.set_help_flag("-h,--help", "print this help");
-  app.set_version_flag("--version", "vgpu-run (slurm-vgpu) " VGPU_VERSION, "print the version");
-  app.add_option("-n,--ranks", options.ranks, "start N ranks (1)")
-      ->type_name("N")
-      ->check(CLI::Range(1u, region::kSlots - 1).description(""));
-  const CLI::Option *has_memory =
-      app.add_option("--gpu-mem", memory, "memory of all ranks together on each GPU")->type_name("SIZE");
-  const CLI::Option *has_sm =
-      app.add_option("--gpu-sm", sm, "share of each GPU's time, 1 to 100")->type_name("PERCENT");
-  app.add_option("--gpus", options.gpus, "use only these GPUs, numbered as by nvidia-smi -L: 0,2")
-      ->type_name("LIST")
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  app.add_option("--library", options.library, "preload this libvgpu.so")->type_name("PATH");
-  app.prefix_command();
-  app.footer(kFooter);
+  CommandLine line({.name = "vgpu-run",
+                    .version = "vgpu-run (slurm-vgpu) " VGPU_VERSION,
+                    .purpose = "Runs the ranks of a program under a common limit on GPU memory and GPU time.",
+                    .usage = kUsage,
+                    .footer = kFooter,
+                    .help_column = 26});
+  CommandOptions known = line.options();
+  known.add_count("-n,--ranks", &options.ranks, "N", "start N ranks (1)", {1, region::kSlots - 1});
+  known.add_text("--gpu-mem", &memory, "SIZE", "memory of all ranks together on each GPU");
+  known.add_text("--gpu-sm", &sm, "PERCENT", "share of each GPU's time, 1 to 100");
+  known.add_numbers("--gpus", &options.gpus, "LIST", "use only these GPUs, numbered as by nvidia-smi -L: 0,2");
+  known.add_text("--library", &options.library, "PATH", "preload this libvgpu.so");
+  line.allow_remaining();
 
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success &asked) {  // --help, --version
-    app.exit(asked);
-    *status = 0;
-    return {};
-  } catch (const CLI::ParseError &mistake) {
-    *status = complain(std::string("vgpu-run: ") + mistake.what() + "; see vgpu-run --help");
-    return {};
+  switch (line.parse({argv + 1, argv + argc})) {
+    case CommandLine::Outcome::parsed:
+      break;
+    case CommandLine::Outcome::answered:
+      *status = 0;
+      return {};
+    case CommandLine::Outcome::mistaken:
+      *status = complain(line.mistake());
+      return {};
   }
 
-  if (const std::string why = take_command(app.remaining(), &options.command); !why.empty()) {
-    *status = complain("vgpu-run: " + why + "; see vgpu-run --help");
+  if (const std::string why = take_command(line.remaining(), &options.command); !why.empty()) {
+    *status = complain(why);
     return {};
   }
-  if (*has_memory) {
+  if (known.was_given("--gpu-mem")) {
     if (const Error error = parse_memory_list("--gpu-mem", memory, &options.memory.emplace())) {
       node::print_error("%s", error.text);
       *status = kOwnFailure;
       return {};
     }
   }
-  if (*has_sm) {
+  if (known.was_given("--gpu-sm")) {
     if (const Error error = node::parse_sm("--gpu-sm", sm, &options.sm_percent.emplace())) {
       node::print_error("%s", error.text);
       *status = kOwnFailure;

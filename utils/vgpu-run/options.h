@@ -1,6 +1,7 @@
 // The command line of vgpu-run.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,7 +11,7 @@
 namespace vgpu::run {
 
 struct Options {
-  unsigned ranks = 1;
+  std::uint64_t ranks = 1;
   std::optional<node::MemoryLimits> memory;
   std::optional<std::uint32_t> sm_percent;
   std::vector<unsigned> gpus;        // their places among the GPUs of the machine; empty: all of them

@@ -1,5 +1,6 @@
 #include "json.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace vgpu::ctl {
@@ -87,6 +88,32 @@ Json rank_json(const RegionView &region, unsigned index) {
 // Whatever is not UTF-8 in a name becomes U+FFFD: the output is always JSON.
 std::string text_of(const Json &json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n'; }
 
+template <typename T>
+std::optional<T> number_in(const Json &object, const char *name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_number() ? std::optional(found->get<T>()) : std::nullopt;
+}
+
+EndedDevice ended_device(const Json &json) {
+  EndedDevice device{};
+  device.uuid = json.at("uuid");
+  device.limit = json.at("memory_limit_bytes");
+  device.peak = json.at("memory_peak_bytes");
+  device.refused = json.at("refused");
+  device.first_limit = json.value("first_memory_limit_bytes", device.limit);
+  device.highest_limit = std::max<std::uint64_t>(json.value("highest_memory_limit_bytes", device.limit), 1);
+  device.refused_since = json.value("refused_since_change", device.refused);
+  device.average = number_in<std::uint64_t>(json, "memory_average_bytes");
+  if (device.average) device.sampled_s = json.at("sampled_seconds");
+  device.sm_percent = json.at("sm_limit_percent");
+  device.sm_average = number_in<double>(json, "sm_average_percent");
+  if (json.at("throttled_seconds").is_number()) {
+    device.throttled_s = json["throttled_seconds"].get<double>();
+    device.launches = json.at("launches");
+  }
+  return device;
+}
+
 }  // namespace
 
 std::string list_json(const NodeView &view) {
@@ -108,6 +135,24 @@ std::string show_json(const std::string &host, const RegionView &region) {
     for (unsigned i = 0; i < region.snapshot->ranks(); ++i) shown["ranks"].push_back(rank_json(region, i));
   }
   return text_of({{"version", 1}, {"hostname", host}, {"region", std::move(shown)}});
+}
+
+std::optional<std::uint64_t> recorded_job(const std::string &line) {
+  const Json record = Json::parse(line, nullptr, false);
+  if (!record.is_object()) return {};
+  const auto job = record.find("job");
+  return job != record.end() && job->is_number_unsigned() ? std::optional(job->get<std::uint64_t>()) : std::nullopt;
+}
+
+std::optional<EndedJob> parse_record(const std::string &line) {
+  try {
+    const Json record = Json::parse(line);
+    EndedJob ended{record.at("job"), record.at("node"), record.at("uid"), record.at("created"), record.at("ended"), {}};
+    for (const Json &device : record.at("devices")) ended.devices.push_back(ended_device(device));
+    return ended;
+  } catch (const Json::exception &) {
+    return {};
+  }
 }
 
 }  // namespace vgpu::ctl

@@ -1,15 +1,14 @@
 #include "options.h"
 
-#include <CLI/CLI.hpp>
-#include <cstring>
-#include <iostream>
-#include <set>
+#include <algorithm>
+#include <cstdio>
 
 #include "commands.h"
 #include "node/install.h"
 #include "node/print_error.h"
 #include "node/record.h"
 #include "status.h"
+#include "utils/command_line/command_line.h"
 
 namespace vgpu::ctl {
 
@@ -23,16 +22,7 @@ constexpr char kFooter[] =
     "4 something is stale (check, gc --dry-run); 5 a process holds GPU memory that\n"
     "is counted nowhere (audit).";
 
-class HelpFormatter : public CLI::Formatter {
- public:
-  std::string make_usage(const CLI::App *app, std::string name) const override {
-    if (app->get_parent() == nullptr) return "usage: vgpuctl [COMMAND] [OPTION...]\n";
-    const bool needs_job = app->get_option_no_throw("JOB") != nullptr;
-    return "usage: vgpuctl " + name.substr(name.rfind(' ') + 1) + (needs_job ? " JOB" : "") + " [OPTION...]\n";
-  }
-};
-
-// Limits as they were typed; they are parsed when CLI11 has found no mistake.
+// Limits as they were typed; they are parsed when the command line is known to make sense.
 struct LimitTexts {
   std::string memory;
   std::string sm;
@@ -41,18 +31,17 @@ struct LimitTexts {
 class Parser {
  public:
   explicit Parser(Options *options)
-      : options_(*options), app_("Shows and changes the GPU limits of the jobs on this node.", "vgpuctl") {
-    app_.formatter(std::make_shared<HelpFormatter>());
-    app_.get_formatter()->column_width(30);
-    app_.set_help_flag("-h,--help", "print this help");
-    app_.set_version_flag("--version", "vgpuctl (slurm-vgpu) " VGPU_VERSION, "print the version");
-    app_.require_subcommand(1);
-    app_.fallthrough();
-    app_.footer(kFooter);
-    app_.add_option("--region-dir", options_.region_dir, "the directory of the regions (/run/vgpu)")
-        ->type_name("DIR")
-        ->envname("VGPU_REGION_DIR");
-    app_.add_option("--nvml-library", options_.nvml, "the NVML library (libnvidia-ml.so.1)")->type_name("PATH");
+      : options_(*options),
+        line_({.name = "vgpuctl",
+               .version = "vgpuctl (slurm-vgpu) " VGPU_VERSION,
+               .purpose = "Shows and changes the GPU limits of the jobs on this node.",
+               .usage = "usage: vgpuctl [COMMAND] [OPTION...]\n",
+               .footer = kFooter,
+               .help_column = 30}) {
+    CommandOptions everywhere = line_.options();
+    everywhere.add_text("--region-dir", &options_.region_dir, "DIR", "the directory of the regions (/run/vgpu)",
+                        "VGPU_REGION_DIR");
+    everywhere.add_text("--nvml-library", &options_.nvml, "PATH", "the NVML library (libnvidia-ml.so.1)");
     add_list();
     add_show();
     add_top();
@@ -65,10 +54,7 @@ class Parser {
     add_audit();
   }
 
-  void parse(std::vector<std::string> words) {
-    std::reverse(words.begin(), words.end());  // as CLI11 wants it
-    app_.parse(std::move(words));
-  }
+  CommandLine &line() { return line_; }
   Error parse_limits() {
     if (!limit_texts_.memory.empty()) {
       if (Error error = parse_memory_list("--gpu-mem", limit_texts_.memory, &options_.memory.emplace())) return error;
@@ -76,156 +62,139 @@ class Parser {
     if (!limit_texts_.sm.empty()) return node::parse_sm("--gpu-sm", limit_texts_.sm, &options_.sm_percent.emplace());
     return {};
   }
-  CLI::App &app() { return app_; }
-  bool knows(const std::string &word) { return commands_.contains(word); }
 
  private:
-  CLI::App *add(const char *name, const char *help, Command command) {
-    CLI::App *sub = app_.add_subcommand(name, help);
-    commands_.insert(name);
-    sub->footer("");
-    sub->formatter(app_.get_formatter());
-    sub->set_help_flag("-h,--help", "print this help");
-    sub->callback([this, command] { options_.command = command; });
-    return sub;
+  CommandOptions add(const char *name, const char *help, Command command) {
+    return line_.add_command(name, help, [this, command] { options_.command = command; });
   }
-  void add_job(CLI::App *sub) {
-    sub->add_option("JOB", options_.job, "a job id, or the PID of a vgpu-run")->type_name("")->required();
+  void add_job(CommandOptions *command) {
+    command->add_word("JOB", &options_.job, "a job id, or the PID of a vgpu-run");
   }
-  void add_filters(CLI::App *sub) {
-    sub->add_option("-j,--jobs", options_.jobs, "only these jobs")->type_name("JOB,...")->delimiter(',');
-    sub->add_option("-u,--user", options_.users, "only jobs of these users")->type_name("USER,...")->delimiter(',');
-    sub->add_option("-i,--gpu", options_.gpus, "only these GPUs: number, UUID or PCI bus id")
-        ->type_name("GPU,...")
-        ->delimiter(',');
+  void add_filters(CommandOptions *command) {
+    command->add_texts("-j,--jobs", &options_.jobs, "JOB,...", "only these jobs");
+    command->add_texts("-u,--user", &options_.users, "USER,...", "only jobs of these users");
+    command->add_texts("-i,--gpu", &options_.gpus, "GPU,...", "only these GPUs: number, UUID or PCI bus id");
   }
-  void add_json(CLI::App *sub) { sub->add_flag("--json", options_.json, "print JSON; see docs/vgpuctl.schema.json"); }
-  void add_bytes(CLI::App *sub) { sub->add_flag("--bytes", options_.bytes, "print sizes in bytes"); }
-  void add_color(CLI::App *sub) { sub->add_flag("!--no-color", options_.color, "use no colours"); }
-
-  void add_plugstack(CLI::App *sub) {
-    sub->add_option("--plugstack", options_.plugstack, "the plugstack.conf to read")->type_name("FILE");
+  void add_json(CommandOptions *command) {
+    command->add_flag("--json", &options_.json, "print JSON; see docs/vgpuctl.schema.json");
+  }
+  void add_bytes(CommandOptions *command) { command->add_flag("--bytes", &options_.bytes, "print sizes in bytes"); }
+  void add_color(CommandOptions *command) { command->add_flag("!--no-color", &options_.color, "use no colours"); }
+  void add_no_header(CommandOptions *command) {
+    command->add_flag("!-n,!--noheader", &options_.header, "print no header");
+  }
+  void add_parsable(CommandOptions *command) {
+    command->add_flag("-P,--parsable", &options_.parsable, "put | between columns, without padding");
+  }
+  void add_no_sm(CommandOptions *command) {
+    command->add_flag("!--no-sm", &options_.ask_nvml, "do not ask NVML for SM-USED");
+  }
+  void add_plugstack(CommandOptions *command) {
+    command->add_text("--plugstack", &options_.plugstack, "FILE", "the plugstack.conf to read");
   }
 
   void add_list() {
-    CLI::App *sub = add("list", "list jobs: one row for each job and GPU", list);
-    add_filters(sub);
-    sub->add_option("-o,--format", options_.columns, "print these columns")->type_name("COLUMN,...");
-    sub->add_flag("!-n,!--noheader", options_.header, "print no header");
-    sub->add_flag("-P,--parsable", options_.parsable, "put | between columns, without padding");
-    add_json(sub);
-    add_bytes(sub);
-    sub->add_flag("--sm", ask_for_sm_, "ask NVML for SM-USED of all jobs");
-    sub->add_option("--watch", options_.every_s, "repeat every SEC seconds (2)")
-        ->type_name("SEC")
-        ->expected(0, 1)
-        ->default_str("2")
-        ->check(CLI::Range(0.1, 86400.0).description(""));
-    add_color(sub);
-    sub->callback([this] {
+    CommandOptions command = line_.add_command("list", "list jobs: one row for each job and GPU", [this] {
       options_.command = list;
       options_.ask_nvml = ask_for_sm_;
     });
+    add_filters(&command);
+    command.add_text("-o,--format", &options_.columns, "COLUMN,...", "print these columns");
+    add_no_header(&command);
+    add_parsable(&command);
+    add_json(&command);
+    add_bytes(&command);
+    command.add_flag("--sm", &ask_for_sm_, "ask NVML for SM-USED of all jobs");
+    command.add_seconds("--watch", &options_.every_s, "SEC", "repeat every SEC seconds (2)", {0.1, 86400}, "2");
+    add_color(&command);
   }
   void add_show() {
-    CLI::App *sub = add("show", "show one job: limits, GPUs and every process", show);
-    add_job(sub);
-    add_json(sub);
-    add_bytes(sub);
-    add_color(sub);
+    CommandOptions command = add("show", "show one job: limits, GPUs and every process", show);
+    add_job(&command);
+    add_json(&command);
+    add_bytes(&command);
+    add_color(&command);
   }
   void add_top() {
-    CLI::App *sub = add("top", "show a live view; q quits", top);
-    add_filters(sub);
-    options_.every_s = 0;
-    sub->add_option("-d,--delay", delay_s_, "seconds between updates (1)")
-        ->type_name("SEC")
-        ->check(CLI::Range(0.1, 3600.0).description(""));
-    sub->add_flag("!--no-sm", options_.ask_nvml, "do not ask NVML for SM-USED");
-    add_color(sub);
-    sub->callback([this] {
+    CommandOptions command = line_.add_command("top", "show a live view; q quits", [this] {
       options_.command = top;
       options_.every_s = delay_s_;
     });
+    add_filters(&command);
+    command.add_seconds("-d,--delay", &delay_s_, "SEC", "seconds between updates (1)", {0.1, 3600});
+    add_no_sm(&command);
+    add_color(&command);
   }
   void add_report() {
-    CLI::App *sub = add("report", "show what an ended job has used", report);
-    add_job(sub);
-    sub->add_option("--record", options_.record, "the file to which the epilog writes ended jobs")->type_name("FILE");
-    sub->add_flag("--json", options_.json, "print the job's line of that file");
+    CommandOptions command = add("report", "show what an ended job has used", report);
+    add_job(&command);
+    command.add_text("--record", &options_.record, "FILE", "the file to which the epilog writes ended jobs");
+    command.add_flag("--json", &options_.json, "print the job's line of that file");
   }
   void add_metrics() {
-    CLI::App *sub = add("metrics", "print figures for Prometheus", metrics);
-    sub->add_option("-o,--output", options_.output, "replace this file instead of printing")->type_name("FILE");
-    sub->add_option("--job-files", options_.job_files, "also write the job files of dcgm-exporter")->type_name("DIR");
-    sub->add_flag("!--no-sm", options_.ask_nvml, "do not ask NVML for SM-USED");
+    CommandOptions command = add("metrics", "print figures for Prometheus", metrics);
+    command.add_text("-o,--output", &options_.output, "FILE", "replace this file instead of printing");
+    command.add_text("--job-files", &options_.job_files, "DIR", "also write the job files of dcgm-exporter");
+    add_no_sm(&command);
   }
   void add_gc() {
-    CLI::App *sub = add("gc", "remove what ended jobs have left behind", gc);
-    sub->add_flag("--dry-run", options_.dry_run, "only print what would be removed");
-    sub->add_option("--older-than", options_.grace_s, "keep what is younger: 90s, 10m, 2h, 1d (10m)")
-        ->type_name("TIME")
-        ->transform(
-            CLI::AsNumberWithUnit(std::map<std::string, std::uint64_t>{{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}},
-                                  CLI::AsNumberWithUnit::CASE_SENSITIVE, "")
-                .description(""));
+    CommandOptions command = add("gc", "remove what ended jobs have left behind", gc);
+    command.add_flag("--dry-run", &options_.dry_run, "only print what would be removed");
+    command.add_duration("--older-than", &options_.grace_s, "TIME", "keep what is younger: 90s, 10m, 2h, 1d (10m)");
   }
   void add_set() {
-    CLI::App *sub = add("set", "change the limits of a running job; for root", set);
-    add_job(sub);
-    sub->add_option("--gpu-mem", limit_texts_.memory, "12G, 50%, or a list with a value for each GPU")
-        ->type_name("SIZE");
-    sub->add_option("--gpu-sm", limit_texts_.sm, "1 to 100")->type_name("PERCENT");
-    sub->add_option("-i,--gpu", options_.gpus, "only on these GPUs")->type_name("GPU,...")->delimiter(',');
-    add_plugstack(sub);
-    sub->add_flag("--force", options_.force, "allow more than the GPU has room for");
+    CommandOptions command = add("set", "change the limits of a running job; for root", set);
+    add_job(&command);
+    command.add_text("--gpu-mem", &limit_texts_.memory, "SIZE", "12G, 50%, or a list with a value for each GPU");
+    command.add_text("--gpu-sm", &limit_texts_.sm, "PERCENT", "1 to 100");
+    command.add_texts("-i,--gpu", &options_.gpus, "GPU,...", "only on these GPUs");
+    add_plugstack(&command);
+    command.add_flag("--force", &options_.force, "allow more than the GPU has room for");
   }
   void add_check() {
-    CLI::App *sub = add("check", "check the installation on this node", check);
-    sub->add_option("--pid", options_.pid, "also check that this process is limited")
-        ->type_name("PID")
-        ->check(CLI::PositiveNumber.description(""));
-    sub->add_option("--library", options_.library, "the libvgpu.so to check")->type_name("PATH");
-    sub->add_option("--plugin", options_.plugin, "the spank_vgpu.so to check")->type_name("PATH");
-    add_plugstack(sub);
-    add_color(sub);
+    constexpr double kLargestPid = 1 << 22;  // of any Linux
+    CommandOptions command = add("check", "check the installation on this node", check);
+    command.add_count("--pid", &options_.pid, "PID", "also check that this process is limited", {1, kLargestPid});
+    command.add_text("--library", &options_.library, "PATH", "the libvgpu.so to check");
+    command.add_text("--plugin", &options_.plugin, "PATH", "the spank_vgpu.so to check");
+    add_plugstack(&command);
+    add_color(&command);
   }
   void add_topo() {
-    CLI::App *sub = add("topo", "show GPUs, NUMA nodes, cores, and the jobs on them", topo);
-    sub->add_flag("--svg", options_.svg, "draw it as SVG");
-    sub->add_option("--hwloc-xml", options_.hwloc_xml, "use a topology saved by lstopo")->type_name("FILE");
+    CommandOptions command = add("topo", "show GPUs, NUMA nodes, cores, and the jobs on them", topo);
+    command.add_flag("--svg", &options_.svg, "draw it as SVG");
+    command.add_text("--hwloc-xml", &options_.hwloc_xml, "FILE", "use a topology saved by lstopo");
   }
   void add_audit() {
-    CLI::App *sub = add("audit", "compare NVML's processes with the regions", audit);
-    sub->add_flag("!-n,!--noheader", options_.header, "print no header");
-    sub->add_flag("-P,--parsable", options_.parsable, "put | between columns, without padding");
-    add_bytes(sub);
-    add_color(sub);
+    CommandOptions command = add("audit", "compare NVML's processes with the regions", audit);
+    add_no_header(&command);
+    add_parsable(&command);
+    add_bytes(&command);
+    add_color(&command);
   }
 
   Options &options_;
-  CLI::App app_;
+  CommandLine line_;
   LimitTexts limit_texts_;
-  std::set<std::string> commands_;
   bool ask_for_sm_ = false;
   double delay_s_ = 1;
 };
 
 // The first word that is no option decides. Without one it is a list.
-std::vector<std::string> with_command(int argc, char **argv, Parser *parser) {
+std::vector<std::string> with_command(int argc, char **argv, const CommandLine &line) {
   std::vector<std::string> words(argv + 1, argv + argc);
   const auto is_about_us = [](const std::string &word) {
     return word == "-h" || word == "--help" || word == "--version";
   };
   if (!words.empty() && is_about_us(words[0])) return words;
   const bool has_command =
-      std::any_of(words.begin(), words.end(), [&](const std::string &word) { return parser->knows(word); });
+      std::any_of(words.begin(), words.end(), [&](const std::string &word) { return line.has_command(word); });
   if (!has_command && (words.empty() || words[0].rfind('-', 0) == 0)) words.insert(words.begin(), "list");
   return words;
 }
 
 int complain_about_usage(const std::string &sentence) {
-  std::cerr << "vgpuctl: " << sentence << "; see vgpuctl --help\n";
+  std::fprintf(stderr, "vgpuctl: %s; see vgpuctl --help\n", sentence.c_str());
   return kRefused;
 }
 
@@ -242,15 +211,16 @@ std::optional<Options> parse_options(int argc, char **argv, int *status) {
   options.record = node::kRecordFile;
   options.grace_s = 600;
   Parser parser(&options);
-  try {
-    parser.parse(with_command(argc, argv, &parser));
-  } catch (const CLI::Success &asked) {  // --help, --version
-    parser.app().exit(asked);
-    *status = kOk;
-    return {};
-  } catch (const CLI::ParseError &mistake) {
-    *status = complain_about_usage(mistake.what());
-    return {};
+  CommandLine &line = parser.line();
+  switch (line.parse(with_command(argc, argv, line))) {
+    case CommandLine::Outcome::parsed:
+      break;
+    case CommandLine::Outcome::answered:
+      *status = kOk;
+      return {};
+    case CommandLine::Outcome::mistaken:
+      *status = complain_about_usage(line.mistake());
+      return {};
   }
   if (const Error error = parser.parse_limits()) {
     node::print_error("%s", error.text);

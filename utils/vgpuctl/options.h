@@ -50,7 +50,7 @@ struct Options {
   std::uint64_t grace_s = 0;
   std::optional<node::MemoryLimits> memory;
   std::optional<std::uint32_t> sm_percent;
-  int pid = 0;
+  std::uint64_t pid = 0;
 
   node::RegionDirectory directory() const { return node::RegionDirectory(region_dir); }
   node::ProbeOptions probe() const;

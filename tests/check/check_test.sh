@@ -1,0 +1,82 @@
+#!/bin/bash
+# Tests of check.sh itself: what it counts, what it shows meanwhile, what it says to those who mistype.
+set -u
+cd "$(dirname "$(readlink -f "$0")")/../.." || exit 1
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+source_dir=$PWD build_dir=$work log_dir=$work/log stage=stage log=$work/log/stage.log level=quick
+mkdir "$log_dir" && : >"$log"
+for part in log progress packages tests; do . "tests/check/$part.sh" || exit 1; done
+
+failures=0
+equal() { [ "$2" = "$3" ] || { printf '%s: expected\n%s\nbut got\n%s\n' "$1" "$2" "$3" && failures=$((failures + 1)); }; }
+has() { [[ $2 == *"$1"* ]] || { printf "'%s' is missing in\n%s\n" "$1" "$2" && failures=$((failures + 1)); }; }
+
+# ---- mistyped -------------------------------------------------------------------------------------------------------
+
+equal "an unknown option" "check.sh: unknown option '--al'; see ./check.sh --help (2)" "$(./check.sh --al 2>&1) ($?)"
+equal "an unknown stage" "check.sh: there is no stage 'rel'; see ./check.sh --help (2)" "$(./check.sh --only format,rel 2>&1) ($?)"
+equal "no stage" "check.sh: --only needs the name of a stage; see ./check.sh --help (2)" "$(./check.sh --only 2>&1) ($?)"
+
+# ---- counting -------------------------------------------------------------------------------------------------------
+
+# ended NAME RESULT, with the log as input
+ended() { cat >"$work/$1.log" && echo ":test-result: $2" >"$work/$1.trs"; }
+ended three_test FAIL <<'END'
+[ RUN      ] A.Passes
+[       OK ] A.Passes (1 ms)
+[ RUN      ] A.IsSkipped
+a_test.cc:7: Skipped
+not as root
+[  SKIPPED ] A.IsSkipped (0 ms)
+[ RUN      ] A.Fails
+one is two
+[  FAILED  ] A.Fails (3 ms)
+[ RUN      ] A.NeverEnds
+END
+ended passes.sh PASS <<<'all is well'
+ended fails.sh FAIL <<<'all is lost'
+ended skips.sh SKIP <<<'skipped: there is no moon'
+directory=$work tests=(three_test passes.sh fails.sh skips.sh never_started_test) passed=0 failed=0 skipped=0
+count_tests >"$work/said"
+equal "what was counted" "2 passed, 3 failed, 2 skipped" "$passed passed, $failed failed, $skipped skipped"
+has 'skipped: A.IsSkipped: not as root' "$(<"$work/said")"
+has 'skipped: skips.sh: there is no moon' "$(<"$work/said")"
+has '| one is two' "$(<"$work/said")"
+has '| [ RUN      ] A.NeverEnds' "$(<"$work/said")"
+has '| all is lost' "$(<"$work/said")"
+equal "what runs" "4 5 " "$(measure_tests)"
+: >"$work/never_started_test.log"
+equal "what runs" "4 5 never_started_test" "$(measure_tests)"
+
+counted '^ok ' printf '%s\n' 'ok first' 'ok second' 'x: 2 passed, 1 failed' >/dev/null
+equal "what a script counted" "2 passed, 1 failed, 0 skipped" "$passed passed, $failed failed, $skipped skipped"
+
+# ---- progress -------------------------------------------------------------------------------------------------------
+
+make_objects() { echo '  CXX      first.o' && sleep 1.3 && echo '  CXX      second.o' && sleep 1.3; }
+build() { measured build '^  [A-Z]+ +' 2 make_objects; }
+interval=1
+has '   stage: build: 1 of 2, 0:01; now first.o' "$(build)"
+has ', about 0:0' "$(build)" # a run later, there is an estimate
+export -f make_objects
+on_terminal=$(TERM=xterm script -qec "bash -c 'log=$log log_dir=$log_dir stage=stage; . tests/check/log.sh; . tests/check/progress.sh
+  measured build \"^  [A-Z]+ +\" 2 make_objects; echo; echo the end'" /dev/null </dev/null)
+has $'\r\e[K   stage: build: 1 of 2' "$on_terminal"
+has $'\r\e[K\r\nthe end' "$on_terminal"
+
+broken() { echo 'it broke here' && return 3; }
+said=$(measured build x 0 broken)
+equal "the status of what failed" 3 $?
+has 'failed (status 3): broken' "$said"
+has '| it broke here' "$said"
+
+# ---- packages -------------------------------------------------------------------------------------------------------
+
+declare -A levels_of=([demo]=demo [quick]="demo quick")
+has $'g++\n' "$(level=demo listed_packages must)"
+has $'libgtest-dev\n' "$(listed_packages must)"
+equal "lines of packages.txt that nobody understands" "" \
+  "$(grep -vE '^(#.*|[a-z0-9.+-]+ +(demo|quick|all) +(must|may) +.+|)$' tests/check/packages.txt)"
+
+[ "$failures" -eq 0 ]
