@@ -127,4 +127,4 @@ fi
 say "What next?"
 echo "To read:    docs/user.md for users, docs/slurm-integration.md for administrators
 To try:     ./demo.sh --shell ends with a prompt on such a cluster
-To install: dpkg-buildpackage -b -us -uc makes a package; README.md says what to do with it"
+To install: README.md, section Install: as a package for Debian or with RPM, or with make install"

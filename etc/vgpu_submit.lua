@@ -281,7 +281,7 @@ local function submit_unlimited(job, asked)
 end
 
 -- --gpu-mem with --gres=gpu or the like.
-local function submit_whole(site, job, asked, request, names)
+local function submit_whole(site, asked, request, names)
   if site.whole_gpus == "refuse" or request.name ~= "gpu" then
     local other = M.shown(request.text)
     return refuse(asked, "it shares a GPU, and " .. other .. " asks for GPUs in another way; leave out one of the two")
@@ -330,7 +330,7 @@ function M.submit(site, job, partition_list)
     or types_of_partitions(job.partition, partition_list, site.partitions)
     or site.types)
   local request = gpu_request(job, OTHERWISE)
-  if request then return submit_whole(site, job, asked, request, names) end
+  if request then return submit_whole(site, asked, request, names) end
   if asked.text:find(",") then
     return refuse(asked, "a job that shares a GPU gets one on each node, and there are several values; give one")
   end
