@@ -58,16 +58,14 @@ private_sources() {
 
 # Some packages hold daemons. None is started: nobody asked this machine to be a cluster.
 without_daemons() {
-  local policy=/usr/sbin/policy-rc.d status
-  if [ -e "$policy" ]; then
+  local policy=/usr/sbin/policy-rc.d
+  (
+    if [ ! -e "$policy" ]; then
+      trap 'rm -f "$policy"' EXIT
+      printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod 755 "$policy" || exit
+    fi
     "$@"
-    return
-  fi
-  printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod 755 "$policy" || return
-  "$@"
-  status=$?
-  rm -f "$policy"
-  return "$status"
+  )
 }
 
 # ---- headers --------------------------------------------------------------------------------------------------------
