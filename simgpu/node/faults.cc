@@ -8,7 +8,7 @@ namespace simgpu {
 namespace {
 
 template <typename Number>
-bool parse_number(const std::string &text, Number *number) {
+bool parse_rule_number(const std::string &text, Number *number) {
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *number);
   return error == std::errc() && end == text.data() + text.size();
 }
@@ -22,7 +22,7 @@ bool parse_target(const std::string &text, FaultRule *rule) {
   std::string count = text.substr(at + 1);
   bool onwards = !count.empty() && count.back() == '+';
   if (onwards) count.pop_back();
-  if (!parse_number(count, &rule->first) || rule->first == 0) return false;
+  if (!parse_rule_number(count, &rule->first) || rule->first == 0) return false;
   rule->last = onwards ? UINT64_MAX : rule->first;
   return true;
 }
@@ -35,7 +35,7 @@ bool parse_action(const std::string &verb, const std::string &value, FaultRule *
   }
   rule->action = verb == "delay" ? Action::kDelay : Action::kFail;
   if (verb != "delay" && verb != "fail") return false;
-  return parse_number(value, &rule->number) && (verb == "delay" || rule->number != 0);
+  return parse_rule_number(value, &rule->number) && (verb == "delay" || rule->number != 0);
 }
 
 }  // namespace

@@ -20,16 +20,17 @@ bool below(const char *path, const char *root) {
 
 extern "C" {
 
-nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(nvmlDevice_t device, const nvmlMemoryLimits_v1_t *limits) {
+nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(nvmlDevice_t device, nvmlSetMemoryLimits_v1_t *limits) {
   NVML_DEVICE(session, state, device);
   if (limits == nullptr || limits->softLimit > limits->hardLimit) return NVML_ERROR_INVALID_ARGUMENT;
-  if (limits->version != nvmlMemoryLimits_v1) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
   Message message{};
+  if (limits->nameSpace == nullptr || strlen(limits->nameSpace) >= sizeof message.text)
+    return NVML_ERROR_INVALID_ARGUMENT;
   message.op = Op::kSetLimit;
   message.device = state->index;
   message.bytes = limits->softLimit;
   message.extra = limits->hardLimit;
-  memcpy(message.text, limits->nameSpace, sizeof message.text);
+  strcpy(message.text, limits->nameSpace);
   switch (session->link.call(&message)) {
     case 0:
       return NVML_SUCCESS;
@@ -44,12 +45,9 @@ nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(nvmlDevice_t device, const nvmlMemoryL
   }
 }
 
-nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(nvmlDevice_t device, nvmlMemoryLimits_v1_t *limits) {
+nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(nvmlDevice_t device, nvmlGetMemoryLimits_v1_t *limits) {
   NVML_DEVICE(session, state, device);
-  if (limits == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-  if (limits->version != nvmlMemoryLimits_v1) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-  if (strnlen(limits->nameSpace, sizeof limits->nameSpace) == sizeof limits->nameSpace)
-    return NVML_ERROR_INVALID_ARGUMENT;
+  if (limits == nullptr || limits->nameSpace == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
   NodeState *node = session->node();
   for (const MemoryLimit &row : node->limits) {
     if (row.in_use == 0 || row.device != state->index || strcmp(row.cgroup, limits->nameSpace) != 0) continue;

@@ -1,20 +1,22 @@
-// The per-cgroup memory limits of driver r615, which no header at hand declares: the structures here follow its public
-// description (a name space, which is a cgroup path, a soft and a hard limit; the answer adds what is in use).
+// The per-cgroup memory limits of driver r615: the name space is a cgroup's path; the answer adds what is in use. The header
+// at hand may be too old for them.
 #pragma once
 
 #include <nvml.h>
 
 extern "C" {
 
+#ifndef NVML_DEVICE_MEMORY_LIMIT_MAX
 typedef struct {
-  unsigned int version;
-  char nameSpace[256];
-  unsigned long long softLimit;
-  unsigned long long hardLimit;
-  unsigned long long currentUsed;  // of the answer only
-} nvmlMemoryLimits_v1_t;
-#define nvmlMemoryLimits_v1 (unsigned int)(sizeof(nvmlMemoryLimits_v1_t) | (1 << 24U))
+  const char *nameSpace;
+  unsigned long long softLimit, hardLimit;
+} nvmlSetMemoryLimits_v1_t;
+typedef struct {
+  const char *nameSpace;
+  unsigned long long softLimit, hardLimit, currentUsed;
+} nvmlGetMemoryLimits_v1_t;
 
-nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(nvmlDevice_t device, const nvmlMemoryLimits_v1_t *limits);
-nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(nvmlDevice_t device, nvmlMemoryLimits_v1_t *limits);
+nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(nvmlDevice_t device, nvmlSetMemoryLimits_v1_t *limits);
+nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(nvmlDevice_t device, nvmlGetMemoryLimits_v1_t *limits);
+#endif
 }

@@ -12,7 +12,7 @@ thread_local cudaError_t t_last = cudaSuccess;
 thread_local int t_device = 0;
 thread_local int t_bound = -1;
 
-Driver *load() {
+Driver *load_driver() {
   auto *table = new Driver;
   void *library = dlopen("libcuda.so.1", RTLD_NOW);
   if (library == nullptr) {
@@ -36,7 +36,7 @@ Driver *load() {
 }  // namespace
 
 Driver &driver() {
-  static Driver *table = load();
+  static Driver *table = load_driver();
   return *table;
 }
 

@@ -212,12 +212,9 @@ TEST_F(Nvml, ProcessListsInAllVersions) {
 }
 
 TEST_F(Nvml, MemoryLimitsAreKeptPerCgroup) {
-  nvmlMemoryLimits_v1_t limits{};
-  limits.version = nvmlMemoryLimits_v1;
-  snprintf(limits.nameSpace, sizeof limits.nameSpace, "/");
-  limits.softLimit = 10;
-  limits.hardLimit = 20;
-  EXPECT_EQ(NVML_ERROR_NOT_FOUND, nvmlDeviceGetMemoryLimits_v1(device_, &limits));
+  nvmlSetMemoryLimits_v1_t limits{"/", 10, 20};
+  nvmlGetMemoryLimits_v1_t answer{"/", 0, 0, 0};
+  EXPECT_EQ(NVML_ERROR_NOT_FOUND, nvmlDeviceGetMemoryLimits_v1(device_, &answer));
   if (geteuid() != 0) {
     EXPECT_EQ(NVML_ERROR_NO_PERMISSION, nvmlDeviceSetMemoryLimits_v1(device_, &limits));
     return;
@@ -225,12 +222,14 @@ TEST_F(Nvml, MemoryLimitsAreKeptPerCgroup) {
   ASSERT_EQ(NVML_SUCCESS, nvmlDeviceSetMemoryLimits_v1(device_, &limits));
   Client client;
   client.must("ctx 0");
-  limits.softLimit = limits.hardLimit = 0;
-  ASSERT_EQ(NVML_SUCCESS, nvmlDeviceGetMemoryLimits_v1(device_, &limits));
-  EXPECT_EQ(10u, limits.softLimit);
-  EXPECT_EQ(20u, limits.hardLimit);
-  EXPECT_EQ(kContextBytes, limits.currentUsed);
+  ASSERT_EQ(NVML_SUCCESS, nvmlDeviceGetMemoryLimits_v1(device_, &answer));
+  EXPECT_EQ(10u, answer.softLimit);
+  EXPECT_EQ(20u, answer.hardLimit);
+  EXPECT_EQ(kContextBytes, answer.currentUsed);
   limits.softLimit = 30;
+  EXPECT_EQ(NVML_ERROR_INVALID_ARGUMENT, nvmlDeviceSetMemoryLimits_v1(device_, &limits));
+  const std::string long_path(256, 'x');
+  limits = {long_path.c_str(), 10, 20};
   EXPECT_EQ(NVML_ERROR_INVALID_ARGUMENT, nvmlDeviceSetMemoryLimits_v1(device_, &limits));
 }
 

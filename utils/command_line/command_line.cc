@@ -27,7 +27,10 @@ class HelpFormatter : public CLI::Formatter {
 };
 
 // Without a description: the help says it in words.
-CLI::Validator inside(NumberRange range) { return CLI::Range(range.lowest, range.highest).description(""); }
+template <typename Number>
+CLI::Validator inside(NumberRange<Number> range) {
+  return CLI::Range(range.lowest, range.highest).description("");
+}
 
 void set_help_flag(CLI::App *app) { app->set_help_flag("-h,--help", "print this help"); }
 
@@ -51,12 +54,12 @@ void CommandOptions::add_numbers(const char *names, std::vector<unsigned> *value
 }
 
 void CommandOptions::add_count(const char *names, std::uint64_t *value, const char *type, const char *help,
-                               NumberRange range) {
+                               NumberRange<std::uint64_t> range) {
   app_->add_option(names, *value, help)->type_name(type)->check(inside(range));
 }
 
 void CommandOptions::add_seconds(const char *names, double *value, const char *type, const char *help,
-                                 NumberRange range, const char *when_bare) {
+                                 NumberRange<double> range, const char *when_bare) {
   CLI::Option *option = app_->add_option(names, *value, help)->type_name(type)->check(inside(range));
   if (when_bare != nullptr) option->expected(0, 1)->default_str(when_bare);
 }

@@ -15,8 +15,9 @@ class App;
 
 namespace vgpu {
 
+template <typename Number>
 struct NumberRange {
-  double lowest, highest;
+  Number lowest, highest;
 };
 
 // What a tool, or one of its commands, understands. `names` are as in "-n,--ranks". An option that is not given leaves its
@@ -31,9 +32,10 @@ class CommandOptions {
                 const char *environment = nullptr);
   void add_texts(const char *names, std::vector<std::string> *values, const char *type, const char *help);
   void add_numbers(const char *names, std::vector<unsigned> *values, const char *type, const char *help);
-  void add_count(const char *names, std::uint64_t *value, const char *type, const char *help, NumberRange range);
+  void add_count(const char *names, std::uint64_t *value, const char *type, const char *help,
+                 NumberRange<std::uint64_t> range);
   // Without a value it is `when_bare`.
-  void add_seconds(const char *names, double *value, const char *type, const char *help, NumberRange range,
+  void add_seconds(const char *names, double *value, const char *type, const char *help, NumberRange<double> range,
                    const char *when_bare = nullptr);
   // In seconds: 90s, 10m, 2h, 1d.
   void add_duration(const char *names, std::uint64_t *seconds, const char *type, const char *help);

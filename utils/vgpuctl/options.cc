@@ -152,7 +152,7 @@ class Parser {
     command.add_flag("--force", &options_.force, "allow more than the GPU has room for");
   }
   void add_check() {
-    constexpr double kLargestPid = 1 << 22;  // of any Linux
+    constexpr std::uint64_t kLargestPid = 1 << 22;  // of any Linux
     CommandOptions command = add("check", "check the installation on this node", check);
     command.add_count("--pid", &options_.pid, "PID", "also check that this process is limited", {1, kLargestPid});
     command.add_text("--library", &options_.library, "PATH", "the libvgpu.so to check");

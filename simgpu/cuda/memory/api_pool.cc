@@ -18,7 +18,7 @@ struct PointerData {
 };
 static_assert(sizeof(PointerData) <= sizeof(CUmemPoolPtrExportData));
 
-CUresult allocate(CUdeviceptr *out, size_t bytes, Pool *pool, CUstream handle, bool per_thread) {
+CUresult allocate_async(CUdeviceptr *out, size_t bytes, Pool *pool, CUstream handle, bool per_thread) {
   SIMGPU_CONTEXT(driver, context);
   if (out == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   Stream *stream = find_stream(driver, context, handle, per_thread);
@@ -87,13 +87,13 @@ CUresult default_pool(CUmemoryPool *out, CUdevice ordinal, bool current) {
 
 extern "C" {
 
-CUresult cuMemAllocAsync(CUdeviceptr *p, size_t n, CUstream s) { return allocate(p, n, nullptr, s, false); }
-CUresult cuMemAllocAsync_ptsz(CUdeviceptr *p, size_t n, CUstream s) { return allocate(p, n, nullptr, s, true); }
+CUresult cuMemAllocAsync(CUdeviceptr *p, size_t n, CUstream s) { return allocate_async(p, n, nullptr, s, false); }
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr *p, size_t n, CUstream s) { return allocate_async(p, n, nullptr, s, true); }
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *p, size_t n, CUmemoryPool pool, CUstream s) {
-  return valid_pool(pool) != nullptr ? allocate(p, n, valid_pool(pool), s, false) : CUDA_ERROR_INVALID_VALUE;
+  return valid_pool(pool) != nullptr ? allocate_async(p, n, valid_pool(pool), s, false) : CUDA_ERROR_INVALID_VALUE;
 }
 CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *p, size_t n, CUmemoryPool pool, CUstream s) {
-  return valid_pool(pool) != nullptr ? allocate(p, n, valid_pool(pool), s, true) : CUDA_ERROR_INVALID_VALUE;
+  return valid_pool(pool) != nullptr ? allocate_async(p, n, valid_pool(pool), s, true) : CUDA_ERROR_INVALID_VALUE;
 }
 CUresult cuMemFreeAsync(CUdeviceptr p, CUstream s) { return free_async(p, s, false); }
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr p, CUstream s) { return free_async(p, s, true); }
