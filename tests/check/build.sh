@@ -12,7 +12,7 @@ generate_configure() {
 configure_in() {
   local directory=$1 before arguments=("${@:2}")
   # shellcheck disable=SC2207  # no spaces in them
-  [[ $directory == */aarch64 ]] || arguments+=($(header_options))
+  arguments+=($(header_options))
   generate_configure && mkdir -p "$directory" || return
   before=$(cat "$directory/configured-with" 2>/dev/null)
   [ "$before" != "${arguments[*]}" ] || [ "$build_dir/apt/installed" -nt "$directory/configured-with" ] || return 0
