@@ -44,6 +44,7 @@ machine() {
 # a namespace's number to that of another lab.
 seen=
 note_namespaces() {
+  # shellcheck disable=SC2034
   local node number process held
   for node in "$@"; do
     number=$("$lab" node "$work/${node%:*}" "${node#*:}" -- readlink /proc/self/ns/pid)
