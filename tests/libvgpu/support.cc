@@ -103,17 +103,6 @@ Words hooked_symbols(bool metered) {
   return symbols;
 }
 
-Scratch::Scratch() {
-  // Regions belong on a tmpfs. check.sh names one that it clears away whatever happens.
-  const char *parent = std::getenv("VGPU_TEST_DIR");
-  if (parent == nullptr) parent = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-  path_ = std::string(parent) + "/vgpu-preload-XXXXXX";
-  if (mkdtemp(path_.data()) == nullptr) std::abort();
-  chmod(path_.c_str(), 0755);
-}
-
-Scratch::~Scratch() { std::filesystem::remove_all(path_); }
-
 bool Result::succeeded() const { return WIFEXITED(status) && WEXITSTATUS(status) == 0; }
 
 std::ostream &operator<<(std::ostream &stream, const Result &result) {

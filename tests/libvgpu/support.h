@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "region/region.h"
+#include "tests/temporary_directory.h"
 
 namespace vgpu::test {
 
@@ -40,20 +41,6 @@ Words lines_of(const std::string &text);
 std::string join(const Words &words, const std::string &separator);
 // The symbols that table.def hooks.
 Words hooked_symbols(bool metered);
-
-// A directory that is gone at the end of the test.
-class Scratch {
- public:
-  Scratch();
-  ~Scratch();
-  Scratch(const Scratch &) = delete;
-  Scratch &operator=(const Scratch &) = delete;
-
-  const std::string &path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 struct Result {
   int status = -1;  // as waitpid says
@@ -118,7 +105,7 @@ class Node {
 
  private:
   std::string level_;
-  Scratch scratch_;
+  TemporaryDirectory scratch_;
   std::string uuid_;
 };
 

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "region/region.h"
+#include "tests/temporary_directory.h"
 
 namespace vgpu::test {
 
@@ -82,26 +83,6 @@ inline double stress_seconds() {
   const char *text = std::getenv("VGPU_STRESS_SECONDS");
   return text != nullptr ? std::atof(text) : 5;
 }
-
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() {
-    // A tmpfs if there is one, as on a real node. check.sh names one that it clears away whatever happens.
-    const char *parent = std::getenv("VGPU_TEST_DIR");
-    if (parent == nullptr) parent = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-    path_ = std::string(parent) + "/vgpu-test-XXXXXX";
-    if (mkdtemp(path_.data()) == nullptr) std::abort();
-    chmod(path_.c_str(), 0755);
-  }
-  ~TemporaryDirectory() { std::filesystem::remove_all(path_); }
-  TemporaryDirectory(const TemporaryDirectory &) = delete;
-  TemporaryDirectory &operator=(const TemporaryDirectory &) = delete;
-
-  const std::string &path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 inline RegionSpec make_spec(const std::vector<DeviceSpec> &devices) {
   RegionSpec spec;

@@ -5,9 +5,11 @@ set -u
 unset TMPDIR SIMGPU_NODE SIMGPU_CONFIG
 . "$(dirname "$0")/demo_lib.sh"
 
-# In a mount namespace of its own, where programs without SIMGPU_NODE have their GPUs: nobody else's are touched.
+# In a mount namespace of its own, where programs without SIMGPU_NODE have their GPUs: nobody else's are touched. The directory
+# is the machine's, though, and removing it would take the mount of another clone's test away: one at a time.
 node=/tmp/simgpu-0
 [ ! -e /run/simgpu ] || { echo "skipped: this machine has a simulated GPU of its own" && exit 77; }
+exec 8</var/tmp && flock 8 || exit 1
 mkdir -p "$node"
 export demo build node
 output=$(unshare --mount bash -c '
@@ -17,7 +19,7 @@ output=$(unshare --mount bash -c '
   "$demo" "$build"
   status=$?
   "$build/simgpu/simgpu-ctl" stop >/dev/null
-  exit $status' 2>&1)
+  exit $status' 2>&1 8<&-)
 status=$?
 rmdir "$node" 2>/dev/null
 echo "$output"
