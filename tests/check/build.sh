@@ -5,7 +5,7 @@ generate_configure() {
     \( -name configure.ac -o -name Makefile.am -o -name '*.m4' -o -name '*.inc' \) -newer configure -print -quit)" ]; then
     return
   fi
-  measured autoreconf '^autoreconf: running' 0 autoreconf -fiv
+  measured autoreconf '^autoreconf: running' 3 0 autoreconf -fiv
 }
 
 # configure_in DIRECTORY ARGUMENT...: configures unless that was done before, with the same arguments and the same packages.
@@ -17,7 +17,7 @@ configure_in() {
   before=$(cat "$directory/configured-with" 2>/dev/null)
   [ "$before" != "${arguments[*]}" ] || [ "$build_dir/apt/installed" -nt "$directory/configured-with" ] || return 0
   [ ! -e "$directory/Makefile" ] || [ "$before" = "${arguments[*]}" ] || quietly make -C "$directory" clean || return
-  measured configure '^checking ' 0 in_directory "$directory" "$source_dir/configure" "${arguments[@]}" || return
+  measured configure '^checking ' 3 0 in_directory "$directory" "$source_dir/configure" "${arguments[@]}" || return
   printf '%s\n' "${arguments[*]}" >"$directory/configured-with"
 }
 
@@ -34,7 +34,7 @@ make_in() {
   shift
   # Each of automake's rules begins by saying what it makes.
   total=$(make -C "$directory" -n "$@" 2>/dev/null </dev/null | grep -o '^echo "  [A-Z][^;]*' | sort -u | wc -l)
-  measured "make $1" '^  [A-Z]+ +' "$total" make -C "$directory" -j"$(nproc)" --no-print-directory "$@"
+  measured "make $1" '^  [A-Z]+ +' 2 "$total" make -C "$directory" -j"$(nproc)" --no-print-directory "$@"
 }
 
 make_tests_in() { make_in "$1" all && make_in "$1" check TESTS=; }

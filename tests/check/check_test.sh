@@ -55,18 +55,18 @@ equal "what a script counted" "2 passed, 1 failed, 0 skipped" "$passed passed, $
 # ---- progress -------------------------------------------------------------------------------------------------------
 
 make_objects() { echo '  CXX      first.o' && sleep 1.3 && echo '  CXX      second.o' && sleep 1.3; }
-build() { measured build '^  [A-Z]+ +' 2 make_objects; }
+build() { measured build '^  [A-Z]+ +' 2 2 make_objects; }
 interval=1
 has '   stage: build: 1 of 2, 0:01; now first.o' "$(build)"
 has ', about 0:0' "$(build)" # a run later, there is an estimate
 export -f make_objects
 on_terminal=$(TERM=xterm script -qec "bash -c 'log=$log log_dir=$log_dir stage=stage; . tests/check/log.sh; . tests/check/progress.sh
-  measured build \"^  [A-Z]+ +\" 2 make_objects; echo; echo the end'" /dev/null </dev/null)
+  measured build \"^  [A-Z]+ +\" 2 2 make_objects; echo; echo the end'" /dev/null </dev/null)
 has $'\r\e[K   stage: build: 1 of 2' "$on_terminal"
 has $'\r\e[K\r\nthe end' "$on_terminal"
 
 broken() { echo 'it broke here' && return 3; }
-said=$(measured build x 0 broken)
+said=$(measured build x 1 0 broken)
 equal "the status of what failed" 3 $?
 has 'failed (status 3): broken' "$said"
 has '| it broke here' "$said"

@@ -11,21 +11,24 @@ stage_packages() {
 }
 
 install_packages() {
-  local missing optional package can_be_had=()
+  local missing optional package total can_be_had=()
   have dpkg-query || skip "this is not Debian; tests/check/packages.txt lists what is needed" || return
   read -ra missing < <(listed_packages must | not_installed)
   read -ra optional < <(listed_packages may | not_installed)
   [ $((${#missing[@]} + ${#optional[@]})) -gt 0 ] || return 0
   [ "$(id -u)" -eq 0 ] || skip "only root can install: ${missing[*]} ${optional[*]}" || return
   private_sources || return
-  measured "package lists" '^(Get|Hit|Fetched)' 0 private_apt update || return
+  measured "package lists" '^(Get|Hit):' 3 0 private_apt update || return
   for package in "${optional[@]}"; do
     if private_apt -s install "$package" >/dev/null 2>&1; then can_be_had+=("$package"); else
       note+="${note:+, }cannot be had: $package"
     fi
   done
-  measured packages '^Setting up ' "$(private_apt -s install "${missing[@]}" "${can_be_had[@]}" 2>/dev/null | grep -c ^Inst)" \
-    without_daemons private_apt install "${missing[@]}" "${can_be_had[@]}" && touch "$build_dir/apt/installed"
+  missing+=("${can_be_had[@]}")
+  total=$(private_apt -s install "${missing[@]}" 2>/dev/null | grep -c ^Inst)
+  measured download '^Get:' 5 "$total" private_apt --download-only install "${missing[@]}" &&
+    measured install '^Setting up ' 3 "$total" without_daemons private_apt install "${missing[@]}" &&
+    touch "$build_dir/apt/installed"
 }
 
 # listed_packages must|may: of this level and those above it.
@@ -41,7 +44,8 @@ not_installed() {
   echo "${missing[*]}"
 }
 
-# apt-get through source lists and caches of our own, because some clients are in contrib: the machine's stay as they are.
+# apt-get through source lists and caches of our own, because some clients are in contrib and need non-free: the machine's
+# stay as they are.
 private_apt() {
   DEBIAN_FRONTEND=noninteractive apt-get -y --no-install-recommends -o Dir::Etc::SourceList="$build_dir/apt/sources.list" \
     -o Dir::Etc::SourceParts="$build_dir/apt/sources.list.d" -o Dir::State::Lists="$build_dir/apt/lists" "$@" </dev/null
@@ -51,8 +55,8 @@ private_sources() {
   mkdir -p "$build_dir/apt/sources.list.d" "$build_dir/apt/lists/partial" || return
   local file
   for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.{list,sources}; do
-    [ ! -e "$file" ] || sed -E '/^(deb|Components:) /{ s/ contrib\b//; s/ main\b/ main contrib/ }' "$file" >"$build_dir/apt/${file#/etc/apt/}" ||
-      return
+    [ ! -e "$file" ] || sed -E '/^(deb|Components:) /s/ main\b.*/ main contrib non-free/' "$file" \
+      >"$build_dir/apt/${file#/etc/apt/}" || return
   done
 }
 
@@ -73,7 +77,8 @@ without_daemons() {
 # On a machine without CUDA 13's toolkit: what NVIDIA publishes on PyPI, in build/cuda. configure_release finds it there.
 fetch_headers() {
   local wheels=()
-  toolkit_has 'cuda.h' 'define CUDA_VERSION 1[3-9]' || wheels+=(nvidia-cuda-runtime==13.0.88 nvidia-cuda-profiler-api==13.0.85)
+  toolkit_has 'cuda.h' 'define CUDA_VERSION 1[3-9]' || 
+    wheels+=(nvidia-cuda-runtime==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-cuda-profiler-api==13.0.85)
   toolkit_has 'nvml.h' . || wheels+=(nvidia-nvml-dev==13.0.87)
   [ ${#wheels[@]} -eq 0 ] || fetch_wheels "$build_dir/cuda" "${wheels[@]}"
 }

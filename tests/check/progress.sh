@@ -58,16 +58,17 @@ recall_seconds() { sed -n "s/^$stage $1	//p" "$log_dir/seconds" 2>/dev/null; }
 
 # ---- what can be measured -------------------------------------------------------------------------------------------
 
-# The lines of this step's log that begin with $counted_lines, of $expected_lines; the last one says what runs.
+# The lines of this step's log that match $counted_lines, of $expected_lines; a word of the last one says what runs.
 measure_log() {
-  tail -c "+$log_offset" "$log" | awk -v pattern="$counted_lines" -v total="${expected_lines:-0}" '
-    $0 ~ pattern { done++; now = $2 }
+  tail -c "+$log_offset" "$log" | awk -v pattern="$counted_lines" -v total="$expected_lines" -v word="$name_word" '
+    $0 ~ pattern { done++; now = $word }
     END          { print done + 0, total, now }'
 }
 
-# measured STEP PATTERN TOTAL COMMAND...: like quietly, for a command that writes a line that matches PATTERN for each thing done.
+# measured STEP PATTERN WORD TOTAL COMMAND...: like quietly, for a command that writes, for each thing done, a line that matches
+# PATTERN and has its name as word number WORD.
 measured() {
-  local counted_lines=$2 expected_lines=$3 log_offset
+  local counted_lines=$2 name_word=$3 expected_lines=$4 log_offset
   log_offset=$(($(stat -c %s "$log") + 1))
-  with_progress "$1" measure_log logged "${@:4}" || command_failed $? "${@:4}"
+  with_progress "$1" measure_log logged "${@:5}" || command_failed $? "${@:5}"
 }

@@ -83,7 +83,7 @@ stage_mutants() { counted '^(ok|FAIL) ' tests/mutants/run.sh; }
 # hold all that git tracks. A plain `make distcheck` runs its tests as well.
 stage_dist() {
   configure_release || return
-  measured distcheck '^  [A-Z]+ +' 0 make -C "$build_dir" -j"$(nproc)" --no-print-directory distcheck \
+  measured distcheck '^  [A-Z]+ +' 2 0 make -C "$build_dir" -j"$(nproc)" --no-print-directory distcheck \
     DISTCHECK_CONFIGURE_FLAGS="$(header_options | xargs)" TESTS= check_PROGRAMS= check_LIBRARIES= check_DATA= || return
   archive_is_complete
 }

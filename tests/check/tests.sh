@@ -74,7 +74,7 @@ show_failures() {
 # what it counted.   counted PATTERN COMMAND...
 counted() {
   local status=0 pattern='([0-9]+) passed, ([0-9]+) failed(, ([0-9]+) skipped)?$'
-  measured tests "$1" 0 "${@:2}" || status=$?
+  measured tests "$1" 2 0 "${@:2}" || status=$?
   if [[ $(grep -E "$pattern" "$log" | tail -n 1) =~ $pattern ]]; then
     passed=${BASH_REMATCH[1]} failed=${BASH_REMATCH[2]} skipped=${BASH_REMATCH[4]:-0}
   fi
