@@ -36,7 +36,7 @@ says 'apt-get install libslurm-dev nvidia-cuda-dev libnvidia-ml-dev libcli11-dev
 grep -qF 'libhwloc-dev' output && fail "everything is missing: hwloc is asked for, which is optional"
 [ ! -e Makefile ] || fail "everything is missing: there is a Makefile"
 
-configured 'CLI/CLI.hpp|hwloc.h' --with-hwloc && fail "two are missing: configure succeeds"
+configured 'CLI/CLI.hpp|hwloc.h' --with-hwloc --without-cuda --without-nvml && fail "two are missing: configure succeeds"
 says "(CLI/CLI.hpp); --without-cli11 builds all but vgpuctl and vgpu-run" "two are missing"
 says 'apt-get install libcli11-dev libhwloc-dev' "two are missing"
 grep -qF -- '--without-slurm' output && fail "two are missing: Slurm is complained about"

@@ -60,7 +60,7 @@ interval=1
 has '   stage: build: 1 of 2, 0:01; now first.o' "$(build)"
 has ', about 0:0' "$(build)" # a run later, there is an estimate
 export -f make_objects
-on_terminal=$(TERM=xterm script -qec "bash -c 'log=$log log_dir=$log_dir stage=stage; . tests/check/log.sh; . tests/check/progress.sh
+on_terminal=$(TERM=xterm SHELL=$BASH script -qec "bash -c 'log=$log log_dir=$log_dir stage=stage; . tests/check/log.sh; . tests/check/progress.sh
   measured build \"^  [A-Z]+ +\" 2 2 make_objects; echo; echo the end'" /dev/null </dev/null)
 has $'\r\e[K   stage: build: 1 of 2' "$on_terminal"
 has $'\r\e[K\r\nthe end' "$on_terminal"

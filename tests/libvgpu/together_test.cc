@@ -11,6 +11,10 @@ class Together : public LevelTest {
  protected:
   // Compiles programs/opened.cc with a sanitizer; empty if this compiler cannot.
   std::string compiled(const std::string &compiler, const Words &flags) {
+    if (!run({"sh", "-c", "command -v " + compiler}, node_.native()).succeeded()) {
+      reason_ = compiler + " is not there";
+      return "";
+    }
     const std::string output = node_.scratch() + "/" + compiler;
     Words command = {compiler,
                      "-std=c++20",

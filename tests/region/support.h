@@ -78,6 +78,16 @@ inline bool is_emulated() {
 #define SKIP_IF_EMULATED(why) \
   if (::vgpu::test::is_emulated()) GTEST_SKIP() << why
 
+// The inode that the kernel gives the first PID namespace of a machine. In another one, as a container has, libvgpu must first find
+// its own PID among those that NVML shows.
+inline bool in_initial_pid_namespace() {
+  struct stat status = {};
+  return stat("/proc/self/ns/pid", &status) == 0 && status.st_ino == 0xEFFFFFFC;
+}
+
+#define SKIP_IN_PID_NAMESPACE(why) \
+  if (!::vgpu::test::in_initial_pid_namespace()) GTEST_SKIP() << "in a PID namespace " << why
+
 // How long a stress test runs.
 inline double stress_seconds() {
   const char *text = std::getenv("VGPU_STRESS_SECONDS");
