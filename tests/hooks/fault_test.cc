@@ -324,16 +324,18 @@ TEST_F(NvmlFaultTest, SlowNvmlDelaysAProgramALittle) {
   node().set_faults("nvml* delay 600");
   EXPECT_LT(seconds_of([&] { program->must("init"); }), 1.0) << "nothing of NVML's is needed to start";
   EXPECT_LT(seconds_of([&] { program->make("cuCtxCreate_v2", 0); }), 5.0);
-  // A program that allocates all the time may be held up by NVML now and then, not all the time.
-  unsigned pairs = 0;
+  // A program that allocates all the time may be held up by NVML now and then, not each time: on an idle machine three times in
+  // thousands, on a busy one in dozens.
+  unsigned pairs = 0, held_up = 0;
   double longest = 0;
   for (double spent = 0; spent < 2.0; ++pairs) {
     const double once = seconds_of([&] { program->drop("cuMemFree_v2", program->make("cuMemAlloc_v2", 2 * kMiB)); });
     longest = std::max(longest, once);
+    held_up += once > 0.5;
     spent += once;
   }
   EXPECT_LT(longest, 2.0);
-  EXPECT_GT(pairs, 1000u);
+  EXPECT_GT(pairs, 10 * held_up);
   EXPECT_EQ(charged(0, Kind::data), 0u);
 }
 
