@@ -24,7 +24,7 @@ mutants=(
   'limit-ignored|accounting.cc|s/if \(units > limit_units\) return Commit::no_room;/(void)limit_units;/|no limit at all'
 )
 
-compile() { "$cxx" "${flags[@]}" "-I$1" "-I$source/libvgpu" -c "$2" -o "$3"; }
+compile() { "$cxx" "${flags[@]}" "-I$1" "-I$source/libvgpu" "-I$source" -c "$2" -o "$3"; }
 
 for file in "$source"/libvgpu/{base,region}/*.cc; do
   compile "$source/libvgpu" "$file" "$work/$(basename "$file" .cc).o" &
