@@ -58,7 +58,10 @@ make_objects() { echo '  CXX      first.o' && sleep 1.3 && echo '  CXX      seco
 build() { measured build '^  [A-Z]+ +' 2 2 make_objects; }
 interval=1
 has '   stage: build: 1 of 2, 0:01; now first.o' "$(build)"
-has ', about 0:0' "$(build)" # a run later, there is an estimate
+printf 'stage build\t100\n' >"$log_dir/seconds" # what the last run took
+has ', about 1:3' "$(build)"
+has $'stage build\t' "$(<"$log_dir/seconds")"
+[ "$(recall_seconds build)" -lt 100 ] || { echo "this run's time was not kept" && failures=$((failures + 1)); }
 export -f make_objects
 on_terminal=$(TERM=xterm SHELL=$BASH script -qec "bash -c 'log=$log log_dir=$log_dir stage=stage; . tests/check/log.sh; . tests/check/progress.sh
   measured build \"^  [A-Z]+ +\" 2 2 make_objects; echo; echo the end'" /dev/null </dev/null)
