@@ -56,7 +56,7 @@ if ! command -v gpustat >/dev/null; then
   echo "gpustat is missing; that part is left out"
 elif [ -e "$build/simgpu/13.0/libcuda.so.1" ]; then
   mkdir "$work/tree" && ln -s "$source/simgpu" "$work/tree/simgpu" && ln -s "$build" "$work/tree/build" && cd "$work/tree" || exit 1
-  export SIMGPU_NODE=$work/node # nobody else's GPUs
+  export SIMGPU_NODE=$work/node XDG_RUNTIME_DIR=$work # nobody else's GPUs, nor jobs
   each_command run < <(section Test "$source/README.md")
   "$build/simgpu/simgpu-ctl" stop >/dev/null
   [ "$commands" -ge 4 ] || wrong "the README has only $commands such commands"
