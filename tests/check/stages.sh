@@ -30,7 +30,8 @@ stage_model() {
 }
 
 stage_asan() {
-  local -x VGPU_STRESS_SECONDS=${VGPU_STRESS_SECONDS:-10} directory=$build_dir/asan
+  local -x VGPU_STRESS_SECONDS=${VGPU_STRESS_SECONDS:-10}
+  local directory=$build_dir/asan
   configure_in "$directory" --enable-werror --enable-asan --enable-ubsan CXXFLAGS="-O1 -g" &&
     make_in "$directory" build-gtest && run_tests_in "$directory" check-gtest gtest_programs
 }

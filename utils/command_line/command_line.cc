@@ -107,18 +107,16 @@ bool CommandLine::has_command(const std::string &word) const {
 
 void CommandLine::allow_remaining() { app_->prefix_command(); }
 
-CommandLine::Outcome CommandLine::parse(std::vector<std::string> words) {
+std::optional<int> CommandLine::parse(std::vector<std::string> words, int (*complain)(const std::string &mistake)) {
   std::reverse(words.begin(), words.end());  // as CLI11 wants it
   try {
     app_->parse(std::move(words));
   } catch (const CLI::Success &asked) {
-    app_->exit(asked);
-    return Outcome::answered;
+    return app_->exit(asked);
   } catch (const CLI::ParseError &mistake) {
-    mistake_ = mistake.what();
-    return Outcome::mistaken;
+    return complain(mistake.what());
   }
-  return Outcome::parsed;
+  return {};
 }
 
 std::vector<std::string> CommandLine::remaining() const { return app_->remaining(); }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,12 +59,6 @@ class CommandLine {
     const char *footer;
     unsigned help_column;
   };
-  enum class Outcome {
-    parsed,
-    answered,  // --help, --version
-    mistaken,  // see mistake()
-  };
-
   explicit CommandLine(const Program &program);
   ~CommandLine();
 
@@ -74,15 +69,14 @@ class CommandLine {
   // What is behind the options is somebody else's command line.
   void allow_remaining();
 
-  // Without the program's name.
-  Outcome parse(std::vector<std::string> words);
+  // The words without the program's name. If the program is to end now, its exit status: 0 after --help or --version, what
+  // `complain` returns after a mistake.
+  std::optional<int> parse(std::vector<std::string> words, int (*complain)(const std::string &mistake));
   std::vector<std::string> remaining() const;
-  const std::string &mistake() const { return mistake_; }
 
  private:
   std::unique_ptr<CLI::App> app_;
   std::vector<std::string> commands_;
-  std::string mistake_;
 };
 
 }  // namespace vgpu

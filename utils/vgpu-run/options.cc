@@ -60,15 +60,9 @@ std::optional<Options> parse_options(int argc, char **argv, int *status) {
   known.add_text("--library", &options.library, "PATH", "preload this libvgpu.so");
   line.allow_remaining();
 
-  switch (line.parse({argv + 1, argv + argc})) {
-    case CommandLine::Outcome::parsed:
-      break;
-    case CommandLine::Outcome::answered:
-      *status = 0;
-      return {};
-    case CommandLine::Outcome::mistaken:
-      *status = complain(line.mistake());
-      return {};
+  if (const std::optional<int> end = line.parse({argv + 1, argv + argc}, complain)) {
+    *status = *end;
+    return {};
   }
 
   if (const std::string why = take_command(line.remaining(), &options.command); !why.empty()) {

@@ -212,15 +212,9 @@ std::optional<Options> parse_options(int argc, char **argv, int *status) {
   options.grace_s = 600;
   Parser parser(&options);
   CommandLine &line = parser.line();
-  switch (line.parse(with_command(argc, argv, line))) {
-    case CommandLine::Outcome::parsed:
-      break;
-    case CommandLine::Outcome::answered:
-      *status = kOk;
-      return {};
-    case CommandLine::Outcome::mistaken:
-      *status = complain_about_usage(line.mistake());
-      return {};
+  if (const std::optional<int> end = line.parse(with_command(argc, argv, line), complain_about_usage)) {
+    *status = *end;
+    return {};
   }
   if (const Error error = parser.parse_limits()) {
     node::print_error("%s", error.text);
