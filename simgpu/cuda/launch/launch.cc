@@ -27,16 +27,18 @@ CUresult capture_kernel(Driver *driver, Stream *stream, CUfunction f, unsigned g
                         unsigned bx, unsigned by, unsigned bz, unsigned shared, void **params, void **extra) {
   auto node = std::make_unique<GraphNode>();
   node->type = CU_GRAPH_NODE_TYPE_KERNEL;
-  node->kernel.func = f;
-  node->kernel.gridDimX = gx;
-  node->kernel.gridDimY = gy;
-  node->kernel.gridDimZ = gz;
-  node->kernel.blockDimX = bx;
-  node->kernel.blockDimY = by;
-  node->kernel.blockDimZ = bz;
-  node->kernel.sharedMemBytes = shared;
-  node->kernel.kernelParams = params;
-  node->kernel.extra = extra;
+  CUDA_KERNEL_NODE_PARAMS kernel{};
+  kernel.func = f;
+  kernel.gridDimX = gx;
+  kernel.gridDimY = gy;
+  kernel.gridDimZ = gz;
+  kernel.blockDimX = bx;
+  kernel.blockDimY = by;
+  kernel.blockDimZ = bz;
+  kernel.sharedMemBytes = shared;
+  kernel.kernelParams = params;
+  kernel.extra = extra;
+  set_kernel(node.get(), kernel);
   return capture_node(driver, stream, std::move(node));
 }
 

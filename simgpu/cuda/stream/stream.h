@@ -66,6 +66,7 @@ struct Stream {
   int priority = 0;
   uint64_t id = 0;
   bool legacy = false;
+  std::map<CUstreamAttrID, CUstreamAttrValue> attributes;  // those that were set; guarded by the driver's lock
   std::shared_ptr<Capture> capture;       // guarded by the driver's lock
   std::vector<GraphNode *> capture_tail;  // what the next captured node depends on
 
