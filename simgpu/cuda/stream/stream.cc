@@ -8,6 +8,32 @@
 namespace simgpu {
 namespace {
 
+void complete_record(EventState *event, uint64_t record, uint64_t time_ns);
+
+// Expects the progress's mutex.
+void count_ended(Stream *stream, ItemKind kind) {
+  Progress &progress = *stream->progress;
+  progress.completed++;
+  if (kind != ItemKind::kEffect) {
+    progress.held_until_ns = stream->context->device->engine.now_ns();
+    stream->holding.fetch_sub(1, std::memory_order_release);
+  }
+  if (stream->pending.fetch_sub(1, std::memory_order_release) == 1)
+    stream->context->busy_streams.fetch_sub(1, std::memory_order_release);
+}
+
+// The same for a record: whoever sees that the event has happened sees a stream that is beyond it, and the other way round.
+void count_recorded(Stream *stream, const Stream::Item &item) {
+  const EventRecord &record = item.record;
+  const Progress &progress = *stream->progress;
+  const uint64_t kernel = std::max(record.after, progress.held_kernel);
+  const uint64_t time =
+      std::max({record.submitted_ns, progress.held_until_ns, record.device->engine.ended_at(kernel)});
+  std::lock_guard<std::mutex> guard(item.event->mutex);
+  count_ended(stream, item.kind);
+  complete_record(item.event.get(), record.number, time);
+}
+
 void run_queue(Stream *stream) {
   const std::shared_ptr<Progress> progress = stream->progress;
   Engine &engine = stream->context->device->engine;
@@ -20,16 +46,13 @@ void run_queue(Stream *stream) {
     const uint64_t after = std::max(item.after, progress->held_kernel);
     lock.unlock();
     if (item.kind != ItemKind::kHeldKernel) engine.wait_for(after);
-    item.work();
+    if (item.work != nullptr) item.work();
     item.work = nullptr;
     lock.lock();
-    progress->completed++;
-    if (item.kind != ItemKind::kEffect) {
-      progress->held_until_ns = engine.now_ns();
-      stream->holding.fetch_sub(1, std::memory_order_release);
-    }
-    if (stream->pending.fetch_sub(1, std::memory_order_release) == 1)
-      stream->context->busy_streams.fetch_sub(1, std::memory_order_release);
+    if (item.event != nullptr)
+      count_recorded(stream, item);
+    else
+      count_ended(stream, item.kind);
     progress->changed.notify_all();
   }
   stream->worker_running = false;
@@ -123,10 +146,14 @@ uint64_t launch_on_device(Stream *stream, uint64_t duration_ns) {
 
 }  // namespace
 
-void enqueue(Stream *stream, ItemKind kind, std::function<void()> work) {
+namespace {
+
+void enqueue_item(Stream *stream, Stream::Item item) {
+  const ItemKind kind = item.kind;
   Progress &progress = *stream->progress;
   std::lock_guard<std::mutex> guard(progress.mutex);
-  stream->queue.push_back({tail_of(stream), kind, std::move(work)});
+  item.after = tail_of(stream);
+  stream->queue.push_back(std::move(item));
   progress.issued++;
   if (kind != ItemKind::kEffect) stream->holding.fetch_add(1, std::memory_order_release);
   if (stream->pending.fetch_add(1, std::memory_order_release) == 0)
@@ -141,6 +168,12 @@ void enqueue(Stream *stream, ItemKind kind, std::function<void()> work) {
     pthread_sigmask(SIG_SETMASK, &old, nullptr);
   }
   progress.changed.notify_all();
+}
+
+}  // namespace
+
+void enqueue(Stream *stream, ItemKind kind, std::function<void()> work) {
+  enqueue_item(stream, {0, kind, std::move(work)});
 }
 
 void launch_kernel_slowly(Stream *stream, uint64_t duration_ns) {
@@ -255,16 +288,7 @@ void record_event(Stream *stream, const std::shared_ptr<EventState> &event) {
     if (ended) complete_record(event.get(), record.number, record.submitted_ns);
   }
   if (record.queued) {
-    enqueue(stream, ItemKind::kEffect, [event, record, progress = stream->progress] {
-      uint64_t time;
-      {
-        std::lock_guard<std::mutex> guard(progress->mutex);
-        const uint64_t kernel = std::max(record.after, progress->held_kernel);
-        time = std::max({record.submitted_ns, progress->held_until_ns, record.device->engine.ended_at(kernel)});
-      }
-      std::lock_guard<std::mutex> guard(event->mutex);
-      complete_record(event.get(), record.number, time);
-    });
+    enqueue_item(stream, {0, ItemKind::kEffect, nullptr, event, record});
   } else if (!ended) {
     std::lock_guard<std::mutex> guard(device->launch_mutex);
     raise_tail(stream, record.after);

@@ -77,6 +77,8 @@ struct Stream {
     uint64_t after;  // a kernel
     ItemKind kind;
     std::function<void()> work;
+    std::shared_ptr<EventState> event = nullptr;  // instead of work: a record of it
+    EventRecord record = {};
   };
   const std::shared_ptr<Progress> progress = std::make_shared<Progress>();
   std::deque<Item> queue;
