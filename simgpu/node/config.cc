@@ -64,6 +64,8 @@ Draft default_device() {
   facts.queue_depth = kQueueEntries;
   facts.slice_ns = 2 * 1000 * 1000;
   facts.utilisation_lag_ns = kWindowNs;
+  facts.block_bytes = kBlockBytes;
+  set_profile("ideal", &facts);
   return draft;
 }
 
@@ -114,7 +116,7 @@ const char *apply_time(const std::string &key, const std::string &value, DeviceF
       }
     return "not one of real, manual, auto";
   }
-  return "no such key";
+  return apply_whim(key, value, facts);
 }
 
 // Returns null when the line was understood, else why not.

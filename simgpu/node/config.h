@@ -24,6 +24,10 @@ bool parse_node_config(const std::string &text, NodeConfig *config, std::string 
 // else `directory`/node.conf, else two 16 GiB devices.
 bool load_node_config(const std::string &directory, NodeConfig *config, std::string *error);
 
+// Keys of config_whims.cc: null when the line was understood, else why not.
+const char *apply_whim(const std::string &key, const std::string &value, DeviceFacts *facts);
+bool set_profile(const std::string &name, DeviceFacts *facts);
+
 bool parse_duration(const std::string &text, uint64_t *ns);
 bool parse_bytes(const std::string &text, uint64_t *bytes);
 std::string format_uuid(const uint8_t uuid[16]);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <sstream>
 
+#include "simgpu/node/config.h"
 #include "support.h"
 
 namespace {
@@ -182,6 +183,28 @@ TEST(Nodes, WhoAsksForTooMuchDoesNotMakeOthersFail) {
     greedy.must("flood " + std::to_string(16384 * kMiB));
     EXPECT_EQ("0", modest.must("repeat " + std::to_string(12000 * kMiB) + " 500"));
   }
+}
+
+TEST(Nodes, WhimsAreToldFromMistakes) {
+  auto mistake = [](const std::string &text) {
+    simgpu::NodeConfig config;
+    std::string error;
+    return simgpu::parse_node_config(text, &config, &error) ? "none" : error;
+  };
+  for (const char *line : {"profile=ideal", "profile=hardware", "launch_time=5us", "event_time=0", "doorbell=1us",
+                           "event_lag=20us", "function=1MiB", "function_time=2ms", "local_memory=fixed", "block=16MiB"})
+    EXPECT_EQ("none", mistake(line));
+  EXPECT_EQ("line 1: profile=kind: not one of ideal, hardware", mistake("profile=kind"));
+  EXPECT_EQ("line 1: block=3MiB: not one of 2MiB, 4MiB, 8MiB, 16MiB", mistake("block=3MiB"));
+  EXPECT_EQ("line 1: local_memory=1: not one of fixed, grows", mistake("local_memory=1"));
+  EXPECT_EQ("line 1: doorbell=2s: not a duration (like 5us) of up to 1 s", mistake("doorbell=2s"));
+  EXPECT_EQ("line 1: bell=2us: no such key", mistake("bell=2us"));
+  simgpu::NodeConfig config;
+  std::string error;
+  ASSERT_TRUE(simgpu::parse_node_config("device\nprofile=hardware\ndoorbell=9us\ndevice", &config, &error));
+  EXPECT_EQ(9000u, config.devices[0].doorbell_ns);
+  EXPECT_EQ(3000u, config.devices[0].launch_ns);
+  EXPECT_EQ(0u, config.devices[1].launch_ns);
 }
 
 TEST(Nodes, AMistakeInTheDescriptionIsToldAndNothingStarts) {

@@ -7,6 +7,7 @@
 #include "simgpu/cuda/graph/graph_memory.h"
 #include "simgpu/cuda/graph/user_object.h"
 #include "simgpu/cuda/launch/kernel_time.h"
+#include "simgpu/cuda/launch/prepare.h"
 #include "simgpu/cuda/module/library.h"
 
 namespace simgpu {
@@ -341,6 +342,19 @@ CUresult prepare_launch(Driver *driver, Stream *stream, GraphExec *exec, const s
   return reserve_graph_memory(driver, peak) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+// The kernels' code and local memory, before the first of them runs.
+CUresult prepare_kernels(Driver *driver, Context *context, const std::vector<GraphNode *> &nodes) {
+  if (!context->device->launches_cost) return CUDA_SUCCESS;
+  for (GraphNode *node : nodes) {
+    if (node->type != CU_GRAPH_NODE_TYPE_KERNEL || !node->enabled) continue;
+    Function *function = resolve_function(driver, context, handle_of(node->kernel));
+    if (function == nullptr) continue;
+    if (CUresult result = prepare_function(driver, function)) return result;
+  }
+  spend(context->device, context->device->facts().launch_ns);
+  return CUDA_SUCCESS;
+}
+
 bool any_backed_now(Driver *driver, const std::vector<Area *> &areas) {
   DriverLock lock(driver->mutex);
   return any_backed(areas);
@@ -357,7 +371,9 @@ CUresult upload_graph(Driver *driver, GraphExec *exec) {
 }
 
 CUresult launch_graph(Driver *driver, Stream *stream, GraphExec *exec) {
-  std::vector<Area *> areas = areas_of(flatten(exec->ordered));
+  const std::vector<GraphNode *> nodes = flatten(exec->ordered);
+  if (CUresult result = prepare_kernels(driver, stream->context, nodes)) return result;
+  std::vector<Area *> areas = areas_of(nodes);
   if (areas.empty()) return run_graph(driver, stream, exec->ordered);
   // The last launch may have queued its frees behind a host function.
   if (any_backed_now(driver, areas)) drain(stream);

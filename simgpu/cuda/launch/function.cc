@@ -1,6 +1,7 @@
 // Kernel attributes and occupancy. The numbers follow from a kernel of 32 registers per thread and its shared memory.
 #include <algorithm>
 
+#include "simgpu/cuda/launch/prepare.h"
 #include "simgpu/cuda/module/library.h"
 #include "simgpu/cuda/module/module.h"
 
@@ -44,8 +45,10 @@ CUresult get_attribute(int *value, CUfunction_attribute attribute, const ImageKe
     case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
       *value = static_cast<int>(kernel.shared_bytes);
       break;
-    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
     case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
+      *value = static_cast<int>(kernel.local_bytes);
+      break;
+    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
       *value = 0;
       break;
     case CU_FUNC_ATTRIBUTE_NUM_REGS:
@@ -133,11 +136,18 @@ CUresult cuFuncGetParamInfo(CUfunction handle, size_t index, size_t *offset, siz
 CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction handle) {
   FUNCTION(driver, context, function, handle);
   if (state == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *state = CU_FUNCTION_LOADING_STATE_LOADED;
+  DriverLock lock(driver->mutex);
+  *state = function->loaded ? CU_FUNCTION_LOADING_STATE_LOADED : CU_FUNCTION_LOADING_STATE_UNLOADED;
   return CUDA_SUCCESS;
 }
 CUresult cuFuncLoad(CUfunction handle) {
   FUNCTION(driver, context, function, handle);
+  bool fresh;
+  {
+    DriverLock lock(driver->mutex);
+    if (CUresult result = load_function(driver, function, &fresh)) return result;
+  }
+  if (fresh) spend(context->device, context->device->facts().function_ns);
   return CUDA_SUCCESS;
 }
 

@@ -4,6 +4,7 @@
 
 #include "simgpu/cuda/graph/capture.h"
 #include "simgpu/cuda/launch/kernel_time.h"
+#include "simgpu/cuda/launch/prepare.h"
 #include "simgpu/cuda/module/library.h"
 #include "simgpu/cuda/module/module.h"
 #include "simgpu/cuda/stream/stream.h"
@@ -54,6 +55,7 @@ inline CUresult launch_in(Driver *driver, Context *context, CUfunction f, unsign
   if (CUresult result = forbid_implicit_order(driver, stream)) return result;
   if (__builtin_expect(stream->capture != nullptr, 0))
     return capture_kernel(driver, stream, f, gx, gy, gz, bx, by, bz, shared, params, extra);
+  if (CUresult result = meet_launch_costs(driver, function)) return result;
   launch_kernel(stream, duration_ns(function, uint64_t{gx} * gy * gz));
   return CUDA_SUCCESS;
 }

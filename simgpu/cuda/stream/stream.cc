@@ -102,6 +102,11 @@ bool reached(EventState *event) {
   return true;
 }
 
+// When the process can see that the event has happened. Expects the event's mutex.
+uint64_t visible_at(const EventState &event) {
+  return event.last.device != nullptr ? event.time_ns + event.last.device->facts().event_lag_ns : 0;
+}
+
 void wait_for_record(EventState *event, const EventRecord &record) {
   if (!record.queued) record.device->engine.wait_for(record.after);
   std::unique_lock<std::mutex> lock(event->mutex);
@@ -204,7 +209,9 @@ void drain(Stream *stream) {
     std::unique_lock<std::mutex> lock(stream->progress->mutex);
     stream->progress->changed.wait(lock, [stream] { return stream->pending.load(std::memory_order_acquire) == 0; });
   }
-  stream->context->device->engine.wait_for(tail_of(stream));
+  Engine &engine = stream->context->device->engine;
+  engine.wait_for(tail_of(stream));
+  engine.wait_until(engine.visible_at(tail_of(stream)));
 }
 
 void drain_context_slowly(Driver *driver, Context *context) {
@@ -216,7 +223,10 @@ void drain_context_slowly(Driver *driver, Context *context) {
     }
     for (Stream *stream : streams) drain(stream);
   }
-  context->device->engine.wait_for(context->tail.load(std::memory_order_acquire));
+  Engine &engine = context->device->engine;
+  const uint64_t tail = context->tail.load(std::memory_order_acquire);
+  engine.wait_for(tail);
+  engine.wait_until(engine.visible_at(tail));
 }
 
 void close_stream(Stream *stream) {
@@ -318,17 +328,28 @@ void wait_for_event(Stream *stream, const std::shared_ptr<EventState> &event) {
 
 bool has_happened(EventState *event) {
   std::lock_guard<std::mutex> guard(event->mutex);
-  return reached(event);
+  if (!reached(event)) return false;
+  const EventRecord &last = event->last;
+  return last.device == nullptr || last.device->facts().event_lag_ns == 0 ||
+         last.device->engine.now_ns() >= visible_at(*event);
 }
 
 void synchronise_event(EventState *event) {
   EventRecord record;
+  bool behind_work;
   {
     std::lock_guard<std::mutex> guard(event->mutex);
-    if (reached(event)) return;
+    behind_work = !reached(event);
     record = event->last;
   }
-  wait_for_record(event, record);
+  if (behind_work) wait_for_record(event, record);
+  if (record.device == nullptr || record.device->facts().event_lag_ns == 0) return;
+  uint64_t visible;
+  {
+    std::lock_guard<std::mutex> guard(event->mutex);
+    visible = visible_at(*event);
+  }
+  record.device->engine.wait_until(visible);
 }
 
 }  // namespace simgpu

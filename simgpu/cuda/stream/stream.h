@@ -128,7 +128,8 @@ void drain(Stream *stream);
 void drain_context_slowly(Driver *driver, Context *context);
 inline void drain_context(Driver *driver, Context *context) {
   if (__builtin_expect(context->busy_streams.load(std::memory_order_acquire) != 0 ||
-                           !context->device->engine.ended(context->tail.load(std::memory_order_acquire)),
+                           !context->device->engine.ended(context->tail.load(std::memory_order_acquire)) ||
+                           context->device->facts().event_lag_ns != 0,
                        0))
     drain_context_slowly(driver, context);
 }
@@ -190,6 +191,13 @@ void submit(Stream *stream, Work &&work) {
 
 inline bool is_idle(Stream *stream) {
   return stream->pending.load(std::memory_order_acquire) == 0 && stream->context->device->engine.ended(tail_of(stream));
+}
+
+// The same as far as the process can see: it learns of the end of kernels a little later.
+inline bool looks_idle(Stream *stream) {
+  const Engine &engine = stream->context->device->engine;
+  return is_idle(stream) && (stream->context->device->facts().event_lag_ns == 0 ||
+                             engine.now_ns() >= engine.visible_at(tail_of(stream)));
 }
 
 }  // namespace simgpu
