@@ -93,7 +93,7 @@ struct Device {
   GraphMemory graph_memory;
   Engine engine;
   bool launches_cost = false;  // see launch/prepare.h
-  std::mutex launch_mutex;  // guards launching, and `records`
+  std::mutex launch_mutex;     // guards launching, and `records`
   // Events that happen when a kernel ends, by its number.
   std::multimap<uint64_t, std::pair<std::shared_ptr<EventState>, EventRecord>> records;
 

@@ -116,7 +116,7 @@ const char *apply_time(const std::string &key, const std::string &value, DeviceF
       }
     return "not one of real, manual, auto";
   }
-  return apply_whim(key, value, facts);
+  return apply_whim(key, value, facts, config);
 }
 
 // Returns null when the line was understood, else why not.

@@ -1,4 +1,5 @@
 // Keys about what hardware and its driver do that an ideal device does not, and the profiles that set several of them.
+#include <cstdio>
 #include <cstdlib>
 
 #include "simgpu/node/config.h"
@@ -19,7 +20,48 @@ bool set_profile(const std::string &name, DeviceFacts *facts) {
   return true;
 }
 
-const char *apply_whim(const std::string &key, const std::string &value, DeviceFacts *facts) {
+namespace {
+
+// "10ms", or "10ms..100ms".
+bool parse_durations(const std::string &text, uint64_t *shortest, uint64_t *longest) {
+  const size_t dots = text.find("..");
+  if (!parse_duration(text.substr(0, dots), shortest)) return false;
+  *longest = *shortest;
+  return dots == std::string::npos || (parse_duration(text.substr(dots + 2), longest) && *longest >= *shortest);
+}
+
+const char *apply_nvml(const std::string &key, const std::string &value, NvmlManners *nvml) {
+  if (key == "nvml_pids") {
+    nvml->pids = value == "mixed" ? NvmlPids::kMixed : value == "namespace" ? NvmlPids::kNamespace : NvmlPids::kHost;
+    return value == "host" || nvml->pids != NvmlPids::kHost ? nullptr : "not one of host, namespace, mixed";
+  }
+  if (key == "nvml_bytes") {
+    nvml->bytes = value == "0" ? NvmlBytes::kZero : value == "none" ? NvmlBytes::kUnavailable : NvmlBytes::kExact;
+    return value == "exact" || nvml->bytes != NvmlBytes::kExact ? nullptr : "not one of exact, 0, none";
+  }
+  if (key == "nvml_used") {
+    nvml->used_has_reserved = value == "reserved";
+    return value == "allocated" || value == "reserved" ? nullptr : "not one of allocated, reserved";
+  }
+  if (key == "nvml_time")
+    return parse_durations(value, &nvml->shortest_ns, &nvml->longest_ns) ? nullptr
+                                                                         : "not a duration (like 10ms, or 10ms..100ms)";
+  if (key == "nvml_unsupported") {
+    if (value.size() >= sizeof nvml->unsupported) return "too long";
+    std::snprintf(nvml->unsupported, sizeof nvml->unsupported, "%s", value.c_str());
+    return nullptr;
+  }
+  if (key == "nvml_seed") {
+    char *end = nullptr;
+    nvml->seed = strtoull(value.c_str(), &end, 0);
+    return !value.empty() && *end == '\0' ? nullptr : "not a number";
+  }
+  return "no such key";
+}
+
+}  // namespace
+
+const char *apply_whim(const std::string &key, const std::string &value, DeviceFacts *facts, NodeConfig *config) {
   const struct {
     const char *key;
     uint64_t *ns;
@@ -31,7 +73,8 @@ const char *apply_whim(const std::string &key, const std::string &value, DeviceF
   for (const auto &row : times)
     if (key == row.key) {
       constexpr uint64_t kLongestNs = 1000000000;
-      return parse_duration(value, row.ns) && *row.ns <= kLongestNs ? nullptr : "not a duration (like 5us) of up to 1 s";
+      return parse_duration(value, row.ns) && *row.ns <= kLongestNs ? nullptr
+                                                                    : "not a duration (like 5us) of up to 1 s";
     }
   if (key == "profile") return set_profile(value, facts) ? nullptr : "not one of ideal, hardware";
   if (key == "function") return parse_bytes(value, &facts->function_bytes) ? nullptr : "not a size (like 512KiB)";
@@ -45,7 +88,7 @@ const char *apply_whim(const std::string &key, const std::string &value, DeviceF
       if (facts->block_bytes == bytes) return nullptr;
     return "not one of 2MiB, 4MiB, 8MiB, 16MiB";
   }
-  return "no such key";
+  return apply_nvml(key, value, &config->nvml);
 }
 
 }  // namespace simgpu

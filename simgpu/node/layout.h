@@ -131,6 +131,20 @@ struct MemoryLimit {
   char cgroup[256];
 };
 
+// How NVML calls processes, and what it says of their memory.
+enum class NvmlPids : uint32_t { kHost, kNamespace, kMixed };
+enum class NvmlBytes : uint32_t { kExact, kZero, kUnavailable };
+
+// What NVML does beyond its figures: see nvml/manners.h.
+struct NvmlManners {
+  NvmlPids pids = NvmlPids::kHost;
+  NvmlBytes bytes = NvmlBytes::kExact;
+  uint32_t used_has_reserved = 0;            // in the second version of the memory's description
+  uint64_t shortest_ns = 0, longest_ns = 0;  // how long a call takes
+  uint64_t seed = 0;                         // not 0: it changes its mind
+  char unsupported[512] = "";                // functions, with commas between them
+};
+
 struct NodeState {
   uint32_t magic;
   uint32_t version;
@@ -140,6 +154,7 @@ struct NodeState {
   std::atomic<uint32_t> limit_sequence;   // odd while the kernel process writes limits
   // 0 while the node has no file of faults and has lost no device; else another number whenever that file changes.
   std::atomic<uint32_t> faults;
+  NvmlManners nvml;
   ProcessSlot slots[kMaxProcesses];
   MemoryLimit limits[kMaxMemoryLimits];
 };

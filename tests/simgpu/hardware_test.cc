@@ -13,8 +13,8 @@ class Hardware : public TimedTest {
  protected:
   void advance(const char *time) { ctl(std::string("clock advance ") + time); }
   CUfunction function(const std::string &name, const std::string &body = "") {
-    std::string ptx = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry " + name + "()\n{\n" + body +
-                      "  ret;\n}\n";
+    std::string ptx =
+        ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry " + name + "()\n{\n" + body + "  ret;\n}\n";
     CUfunction found = nullptr;
     EXPECT_EQ(CUDA_SUCCESS, cuModuleLoadData(&module_, ptx.c_str()));
     EXPECT_EQ(CUDA_SUCCESS, cuModuleGetFunction(&found, module_, name.c_str()));

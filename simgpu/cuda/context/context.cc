@@ -13,7 +13,8 @@ CUresult create_context(Driver *driver, Device *device, unsigned flags, bool pri
   if (device->broken()) return CUDA_ERROR_DEVICE_UNAVAILABLE;
   if (!driver->link.alive()) return CUDA_ERROR_OPERATING_SYSTEM;
   auto *context = new Context;
-  if (!take_blocks(driver, device, round_up(device->facts().context_bytes, device->facts().block_bytes), BlockUse::kContext, &context->overhead)) {
+  if (!take_blocks(driver, device, round_up(device->facts().context_bytes, device->facts().block_bytes),
+                   BlockUse::kContext, &context->overhead)) {
     delete context;
     return CUDA_ERROR_OUT_OF_MEMORY;
   }

@@ -48,7 +48,8 @@ using namespace simgpu;
 namespace {
 
 uint64_t granularity_of(Driver *driver, const CUmemAllocationProp &property) {
-  Device *device = property.location.type == CU_MEM_LOCATION_TYPE_DEVICE ? driver->device(property.location.id) : nullptr;
+  Device *device =
+      property.location.type == CU_MEM_LOCATION_TYPE_DEVICE ? driver->device(property.location.id) : nullptr;
   return device != nullptr ? device->facts().block_bytes : kBlockBytes;
 }
 

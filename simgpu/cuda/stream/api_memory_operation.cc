@@ -74,18 +74,18 @@ CUresult wait_value(CUstream handle, CUdeviceptr address, Word value, unsigned f
 
 }  // namespace
 
-#define VALUE_CALLS(name, word, work)                                                                                \
-  CUresult name(CUstream stream, CUdeviceptr address, word value, unsigned int flags) {                              \
-    return work(stream, address, value, flags, false);                                                               \
-  }                                                                                                                  \
-  CUresult name##_ptsz(CUstream stream, CUdeviceptr address, word value, unsigned int flags) {                       \
-    return work(stream, address, value, flags, true);                                                                \
-  }                                                                                                                  \
-  CUresult name##_v2(CUstream stream, CUdeviceptr address, word value, unsigned int flags) {                         \
-    return work(stream, address, value, flags, false);                                                               \
-  }                                                                                                                  \
-  CUresult name##_v2_ptsz(CUstream stream, CUdeviceptr address, word value, unsigned int flags) {                    \
-    return work(stream, address, value, flags, true);                                                                \
+#define VALUE_CALLS(name, word, work)                                                             \
+  CUresult name(CUstream stream, CUdeviceptr address, word value, unsigned int flags) {           \
+    return work(stream, address, value, flags, false);                                            \
+  }                                                                                               \
+  CUresult name##_ptsz(CUstream stream, CUdeviceptr address, word value, unsigned int flags) {    \
+    return work(stream, address, value, flags, true);                                             \
+  }                                                                                               \
+  CUresult name##_v2(CUstream stream, CUdeviceptr address, word value, unsigned int flags) {      \
+    return work(stream, address, value, flags, false);                                            \
+  }                                                                                               \
+  CUresult name##_v2_ptsz(CUstream stream, CUdeviceptr address, word value, unsigned int flags) { \
+    return work(stream, address, value, flags, true);                                             \
   }
 
 extern "C" {

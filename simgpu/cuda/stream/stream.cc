@@ -27,8 +27,7 @@ void count_recorded(Stream *stream, const Stream::Item &item) {
   const EventRecord &record = item.record;
   const Progress &progress = *stream->progress;
   const uint64_t kernel = std::max(record.after, progress.held_kernel);
-  const uint64_t time =
-      std::max({record.submitted_ns, progress.held_until_ns, record.device->engine.ended_at(kernel)});
+  const uint64_t time = std::max({record.submitted_ns, progress.held_until_ns, record.device->engine.ended_at(kernel)});
   std::lock_guard<std::mutex> guard(item.event->mutex);
   count_ended(stream, item.kind);
   complete_record(item.event.get(), record.number, time);

@@ -67,8 +67,8 @@ struct Stream {
   uint64_t id = 0;
   bool legacy = false;
   std::map<CUstreamAttrID, CUstreamAttrValue> attributes;  // those that were set; guarded by the driver's lock
-  std::shared_ptr<Capture> capture;       // guarded by the driver's lock
-  std::vector<GraphNode *> capture_tail;  // what the next captured node depends on
+  std::shared_ptr<Capture> capture;                        // guarded by the driver's lock
+  std::vector<GraphNode *> capture_tail;                   // what the next captured node depends on
 
   std::atomic<uint64_t> tail{0};  // the last kernel that this stream's work comes after; see tail_of()
 
@@ -196,8 +196,8 @@ inline bool is_idle(Stream *stream) {
 // The same as far as the process can see: it learns of the end of kernels a little later.
 inline bool looks_idle(Stream *stream) {
   const Engine &engine = stream->context->device->engine;
-  return is_idle(stream) && (stream->context->device->facts().event_lag_ns == 0 ||
-                             engine.now_ns() >= engine.visible_at(tail_of(stream)));
+  return is_idle(stream) &&
+         (stream->context->device->facts().event_lag_ns == 0 || engine.now_ns() >= engine.visible_at(tail_of(stream)));
 }
 
 }  // namespace simgpu
