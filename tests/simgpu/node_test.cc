@@ -214,6 +214,21 @@ TEST(Nodes, WhimsAreToldFromMistakes) {
   EXPECT_EQ(0u, config.devices[1].launch_ns);
 }
 
+TEST(Nodes, WhimsComeBeforeTheDescription) {
+  Setting whims("SIMGPU_WHIMS", "profile=hardware; doorbell=9us; nvml_seed=3");
+  simgpu::NodeConfig config;
+  std::string error;
+  ASSERT_TRUE(simgpu::parse_node_config("doorbell=1us\ndevice", &config, &error));
+  EXPECT_EQ(3000u, config.devices[0].launch_ns);
+  EXPECT_EQ(1000u, config.devices[0].doorbell_ns);
+  EXPECT_EQ(3u, config.nvml.seed);
+  EXPECT_FALSE(simgpu::parse_node_config("bell=1us", &config, &error));
+  EXPECT_EQ("line 1: bell=1us: no such key", error);
+  Setting wrong("SIMGPU_WHIMS", "profile=ideal; bell=2us");
+  EXPECT_FALSE(simgpu::parse_node_config("", &config, &error));
+  EXPECT_EQ("SIMGPU_WHIMS: line 2: bell=2us: no such key", error);
+}
+
 TEST(Nodes, AMistakeInTheDescriptionIsToldAndNothingStarts) {
   Setting node("SIMGPU_NODE", directory("mistake"));
   Setting config("SIMGPU_CONFIG", "memory=much");
