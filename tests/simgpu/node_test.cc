@@ -186,6 +186,7 @@ TEST(Nodes, WhoAsksForTooMuchDoesNotMakeOthersFail) {
 }
 
 TEST(Nodes, WhimsAreToldFromMistakes) {
+  Setting none("SIMGPU_WHIMS", "");
   auto mistake = [](const std::string &text) {
     simgpu::NodeConfig config;
     std::string error;
