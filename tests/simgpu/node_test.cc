@@ -225,6 +225,15 @@ TEST(Nodes, WhimsComeBeforeTheDescription) {
   EXPECT_EQ(3u, config.nvml.seed);
   EXPECT_FALSE(simgpu::parse_node_config("bell=1us", &config, &error));
   EXPECT_EQ("line 1: bell=1us: no such key", error);
+  {
+    Setting node("SIMGPU_NODE", directory("whims"));
+    Setting description("SIMGPU_CONFIG", "memory=1040MiB; reserved=16MiB; context=64MiB");
+    Setting blocks("SIMGPU_WHIMS", "block=16MiB");
+    Client client;
+    client.must("ctx 0");
+    client.must("alloc 1");
+    EXPECT_EQ(80 * kMiB, held_bytes(0, client.pid())) << "the node that a client starts has them, too";
+  }
   Setting wrong("SIMGPU_WHIMS", "profile=ideal; bell=2us");
   EXPECT_FALSE(simgpu::parse_node_config("", &config, &error));
   EXPECT_EQ("SIMGPU_WHIMS: line 2: bell=2us: no such key", error);
