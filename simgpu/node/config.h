@@ -18,7 +18,8 @@ struct NodeConfig {
   NvmlManners nvml;
 };
 
-// Parses a description, behind the lines of SIMGPU_WHIMS if there are any; on a mistake returns false and says in `error` which line and why.
+// Parses a description, behind the lines of SIMGPU_WHIMS if there are any; on a mistake returns false and says in `error`
+// which line and why.
 bool parse_node_config(const std::string &text, NodeConfig *config, std::string *error);
 
 // The description of the node in `directory`: SIMGPU_CONFIG (a file name, or the text itself when it has a newline or '='),
