@@ -40,6 +40,9 @@ struct Context {
   Device *device = nullptr;
   BlockList overhead;
   BlockList heap;  // what cuCtxSetLimit asked for beyond the defaults
+  BlockList code;  // of functions that were loaded when they were first needed: see launch/prepare.h
+  uint64_t code_bytes = 0;
+  BlockList local_memory;  // beyond what comes with the context
   Area *areas = nullptr;
   std::vector<Area *> partial_slabs[2][kSizeClasses];  // [1] below 4 GiB, for the 32-bit calls
   std::set<Module *> modules;
@@ -89,7 +92,8 @@ struct Device {
   Pool *current_pool = nullptr;
   GraphMemory graph_memory;
   Engine engine;
-  std::mutex launch_mutex;  // guards launching, and `records`
+  bool launches_cost = false;  // see launch/prepare.h
+  std::mutex launch_mutex;     // guards launching, and `records`
   // Events that happen when a kernel ends, by its number.
   std::multimap<uint64_t, std::pair<std::shared_ptr<EventState>, EventRecord>> records;
 
@@ -168,6 +172,7 @@ inline Context *top_context() { return t_thread.depth > 0 ? t_thread.stack[t_thr
 using DriverLock = std::lock_guard<std::mutex>;
 
 // Takes device memory, letting managed memory of this process make room. All functions below expect the driver's lock.
+// The memory of a context, a module or an allocation comes in units of DeviceFacts::block_bytes.
 bool take_blocks(Driver *driver, Device *device, uint64_t bytes, BlockUse use, BlockList *out);
 inline uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
 

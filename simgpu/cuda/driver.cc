@@ -104,6 +104,9 @@ CUresult Driver::start() {
     device->books = &linked.state->slots[link.slot()];
     device->blocks.attach(linked.state, linked.bytes, link.slot());
     device->engine.attach(linked.state, link.slot(), link.clock());
+    const DeviceFacts &facts = device->facts();
+    device->launches_cost =
+        facts.launch_ns != 0 || facts.function_bytes != 0 || facts.function_ns != 0 || facts.local_memory_grows != 0;
     all.push_back(device);
   }
   const char *order = getenv("CUDA_DEVICE_ORDER");

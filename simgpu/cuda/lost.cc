@@ -58,4 +58,6 @@ int lost_result(unsigned function, int ordinal) {
   return device->was_lost.load(std::memory_order_relaxed) ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
 }
 
+bool needs_every_call() { return false; }
+
 }  // namespace simgpu

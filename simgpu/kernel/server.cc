@@ -85,6 +85,7 @@ bool Server::start(const NodeConfig &config) {
   node_->version = kLayoutVersion;
   node_->device_count = static_cast<uint32_t>(config.devices.size());
   node_->kernel_pid = getpid();
+  node_->nvml = config.nvml;
   node_->slots[0].alive.store(1);  // our own, for objects that only a descriptor keeps
   node_->slots[0].host_pid = getpid();
   node_->slot_high_water.store(1);

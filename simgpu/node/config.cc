@@ -64,6 +64,8 @@ Draft default_device() {
   facts.queue_depth = kQueueEntries;
   facts.slice_ns = 2 * 1000 * 1000;
   facts.utilisation_lag_ns = kWindowNs;
+  facts.block_bytes = kBlockBytes;
+  set_profile("ideal", &facts);
   return draft;
 }
 
@@ -114,7 +116,7 @@ const char *apply_time(const std::string &key, const std::string &value, DeviceF
       }
     return "not one of real, manual, auto";
   }
-  return "no such key";
+  return apply_whim(key, value, facts, config);
 }
 
 // Returns null when the line was understood, else why not.
@@ -245,32 +247,54 @@ std::string format_uuid(const uint8_t uuid[16]) {
   return text;
 }
 
-bool parse_node_config(const std::string &text, NodeConfig *config, std::string *error) {
-  Draft defaults = default_device();
-  std::vector<Draft> drafts;
+namespace {
+
+bool parse_lines(const std::string &text, Draft *defaults, std::vector<Draft> *drafts, NodeConfig *config,
+                 std::string *error) {
   std::istringstream lines(text);
   std::string line;
   for (int number = 1; std::getline(lines, line, '\n'); number++) {
     line = trim(line.substr(0, line.find('#')));
     if (line.empty()) continue;
     if (line == "device") {
-      if (drafts.size() == kMaxDevices) {
+      if (drafts->size() == kMaxDevices) {
         *error = "line " + std::to_string(number) + ": more than " + std::to_string(kMaxDevices) + " devices";
         return false;
       }
-      drafts.push_back(defaults);
+      drafts->push_back(*defaults);
       continue;
     }
     size_t equals = line.find('=');
     const char *why = "not `key = value`";
     if (equals != std::string::npos)
       why = apply(trim(line.substr(0, equals)), trim(line.substr(equals + 1)),
-                  drafts.empty() ? &defaults : &drafts.back(), config);
+                  drafts->empty() ? defaults : &drafts->back(), config);
     if (why != nullptr) {
       *error = "line " + std::to_string(number) + ": " + line + ": " + why;
       return false;
     }
   }
+  return true;
+}
+
+// Semicolons stand for line ends in variables.
+std::string lines_of_variable(const char *name) {
+  const char *given = getenv(name);
+  std::string text = given != nullptr ? given : "";
+  std::replace(text.begin(), text.end(), ';', '\n');
+  return text;
+}
+
+}  // namespace
+
+bool parse_node_config(const std::string &text, NodeConfig *config, std::string *error) {
+  Draft defaults = default_device();
+  std::vector<Draft> drafts;
+  if (!parse_lines(lines_of_variable("SIMGPU_WHIMS"), &defaults, &drafts, config, error)) {
+    *error = "SIMGPU_WHIMS: " + *error;
+    return false;
+  }
+  if (!parse_lines(text, &defaults, &drafts, config, error)) return false;
   if (drafts.empty()) drafts.assign(2, defaults);
   finish(&drafts);
   std::stable_sort(drafts.begin(), drafts.end(), [](const Draft &a, const Draft &b) {
@@ -297,8 +321,7 @@ bool load_node_config(const std::string &directory, NodeConfig *config, std::str
   if (given != nullptr && *given != '\0') {
     std::string text = given;
     if (text.find_first_of("=\n") != std::string::npos) {
-      std::replace(text.begin(), text.end(), ';', '\n');
-      return parse_node_config(text, config, error);
+      return parse_node_config(lines_of_variable("SIMGPU_CONFIG"), config, error);
     }
     path = text;
     must_exist = true;

@@ -43,7 +43,7 @@ uint64_t Engine::launch(uint64_t duration_ns) {
   uint64_t depth = device_->facts.queue_depth;
   if (number > queue_->done.load(std::memory_order_acquire) + depth && !ended_slowly(number - depth)) return 0;
   LaunchEntry &entry = queue_->entries[number % kQueueEntries];
-  entry.arrival_ns.store(clock_->now_ns(), std::memory_order_relaxed);
+  entry.arrival_ns.store(clock_->now_ns() + device_->facts.doorbell_ns, std::memory_order_relaxed);
   entry.duration_ns.store(duration_ns, std::memory_order_relaxed);
   entry.finish.store(finish_tag(number), std::memory_order_relaxed);
   queue_->submitted.store(number, std::memory_order_release);
@@ -86,6 +86,15 @@ void Engine::wait_for(uint64_t number) {
     if (!alone) usleep(kCourtesyUs);
     // Never: what we wait for has ended in between.
     if (until != UINT64_MAX) advance_clock_to(clock_, until);
+  }
+}
+
+void Engine::wait_until(uint64_t ns) {
+  while (now_ns() < ns) {
+    if (clock_->mode == ClockMode::kAuto)
+      advance_clock_to(clock_, ns);
+    else
+      sleep_on_clock(clock_, ns);
   }
 }
 

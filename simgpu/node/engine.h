@@ -29,6 +29,13 @@ class Engine {
   }
   uint64_t done() const { return queue_->done.load(std::memory_order_acquire); }
   uint64_t now_ns() const { return clock_->now_ns(); }
+  bool in_real_time() const { return clock_->mode == ClockMode::kReal; }
+  void wait_until(uint64_t ns);
+  // When this process can see that an ended kernel has; 0 when that is long ago.
+  uint64_t visible_at(uint64_t number) const {
+    const uint64_t at = device_->facts.event_lag_ns != 0 ? ended_at(number) : 0;
+    return at != 0 ? at + device_->facts.event_lag_ns : 0;
+  }
 
   // Brings the schedule up to date, and everything that is derived from it.
   void advance() { advance_to(now_ns()); }

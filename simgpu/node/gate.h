@@ -14,9 +14,12 @@ extern const unsigned kGates;
 
 constexpr int kCurrent = -1;  // a call that names no device is about that of the current context
 
-// What a device that was lost answers to a call; 0 when it is there, or the call does not reach it. Each library has its
-// own.
+// What a device that was lost, or a driver that does not care to, answers to a call; 0 when it is made. Each library has
+// its own.
 int lost_result(unsigned function, int device);
+
+// Whether the library wants to be asked before each call, faults or not. Each has its own.
+bool needs_every_call();
 
 // What was asked for, of one call.
 struct Fault {

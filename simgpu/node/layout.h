@@ -14,11 +14,12 @@
 namespace simgpu {
 
 constexpr uint32_t kMagic = 0x53475055;  // "SGPU"
-constexpr uint32_t kLayoutVersion = 4;
+constexpr uint32_t kLayoutVersion = 5;
 constexpr unsigned kMaxDevices = 16;
 constexpr unsigned kMaxMemoryLimits = 64;
 constexpr unsigned kMaxKernelRules = 16;
 constexpr uint64_t kBlockBytes = 2ull << 20;
+constexpr uint64_t kLargestBlockBytes = 16ull << 20;
 
 // Why a block of device memory is held. Only for the operator's view; it decides nothing.
 enum class BlockUse : uint32_t {
@@ -69,6 +70,14 @@ struct DeviceFacts {
   uint32_t queue_depth;         // launches that a process can have pending; further ones wait
   uint64_t slice_ns;            // how long a process has the device while others want it
   uint64_t utilisation_lag_ns;  // from the end of a window to the moment NVML's samples show it
+  uint64_t launch_ns;           // what a launch costs its caller
+  uint64_t event_ns;            // what recording an event with a time costs its caller
+  uint64_t doorbell_ns;         // from a launch to the moment the device has it
+  uint64_t event_lag_ns;        // from the end of work to the moment its process can see it
+  uint64_t function_bytes;      // what a function takes when it is first needed
+  uint64_t function_ns;         // and how long loading it takes
+  uint64_t block_bytes;         // what allocations are rounded up to; a multiple of kBlockBytes
+  uint32_t local_memory_grows;  // with the stack, by as many threads as can be resident
 };
 
 // What one process does on one device. Written by that process, zeroed by the kernel process when it is gone.
@@ -122,6 +131,20 @@ struct MemoryLimit {
   char cgroup[256];
 };
 
+// How NVML calls processes, and what it says of their memory.
+enum class NvmlPids : uint32_t { kHost, kNamespace, kMixed };
+enum class NvmlBytes : uint32_t { kExact, kZero, kUnavailable };
+
+// What NVML does beyond its figures: see nvml/manners.h.
+struct NvmlManners {
+  NvmlPids pids = NvmlPids::kHost;
+  NvmlBytes bytes = NvmlBytes::kExact;
+  uint32_t used_has_reserved = 0;            // in the second version of the memory's description
+  uint64_t shortest_ns = 0, longest_ns = 0;  // how long a call takes
+  uint64_t seed = 0;                         // not 0: it changes its mind
+  char unsupported[512] = "";                // functions, with commas between them
+};
+
 struct NodeState {
   uint32_t magic;
   uint32_t version;
@@ -131,6 +154,7 @@ struct NodeState {
   std::atomic<uint32_t> limit_sequence;   // odd while the kernel process writes limits
   // 0 while the node has no file of faults and has lost no device; else another number whenever that file changes.
   std::atomic<uint32_t> faults;
+  NvmlManners nvml;
   ProcessSlot slots[kMaxProcesses];
   MemoryLimit limits[kMaxMemoryLimits];
 };

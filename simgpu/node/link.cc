@@ -45,9 +45,12 @@ int start_kernel(const std::string &directory, std::string *error) {
     return ENOENT;
   }
   std::string node = "SIMGPU_NODE=" + directory;
-  const char *config = getenv("SIMGPU_CONFIG");
-  std::string description = config != nullptr ? std::string("SIMGPU_CONFIG=") + config : "SIMGPU_NONE=";
-  char *environment[] = {node.data(), description.data(), nullptr};
+  auto handed_on = [](const std::string &name) {
+    const char *value = getenv(name.c_str());
+    return value != nullptr ? name + "=" + value : "SIMGPU_NONE=";
+  };
+  std::string description = handed_on("SIMGPU_CONFIG"), whims = handed_on("SIMGPU_WHIMS");
+  char *environment[] = {node.data(), description.data(), whims.data(), nullptr};
   char *arguments[] = {program.data(), nullptr};
   pid_t child;
   int rc = posix_spawn(&child, program.c_str(), nullptr, nullptr, arguments, environment);

@@ -21,7 +21,7 @@ size_t third_version_stride() {
 nvmlReturn_t list(nvmlDevice_t device, unsigned *count, void *out, size_t stride, bool compute) {
   NVML_DEVICE(session, state, device);
   std::vector<VisibleProcess> processes;
-  if (compute) processes = visible_processes(session, state);
+  if (compute) processes = visible_processes(session, state, true);
   nvmlReturn_t result;
   if (!has_room(static_cast<unsigned>(processes.size()), count, out, &result)) return result;
   for (size_t i = 0; i < processes.size(); i++) {
@@ -57,7 +57,7 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProc
   if (list == nullptr || list->mode > 2) return NVML_ERROR_INVALID_ARGUMENT;
   if (list->version != nvmlProcessDetailList_v1) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
   std::vector<VisibleProcess> processes;
-  if (list->mode == 0) processes = visible_processes(session, state);
+  if (list->mode == 0) processes = visible_processes(session, state, true);
   nvmlReturn_t result;
   if (!has_room(static_cast<unsigned>(processes.size()), &list->numProcArrayEntries, list->procArray, &result))
     return result;

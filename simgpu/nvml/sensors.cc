@@ -1,5 +1,6 @@
 // Memory, and what a device's sensors say. Sensors are constant and plausible.
 #include "simgpu/nvml/exported.h"
+#include "simgpu/nvml/manners.h"
 #include "simgpu/nvml/session.h"
 
 using namespace simgpu;
@@ -20,7 +21,8 @@ unsigned clock_of(const DeviceFacts &facts, nvmlClockType_t type) {
 
 extern "C" {
 
-// In the first version what the driver reserves counts as used; the second shows it apart.
+// In the first version what the driver reserves counts as used; the second shows it apart, and in some drivers' figures
+// it counts as used there, too.
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
   NVML_DEVICE(session, state, device);
   if (memory == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
@@ -37,7 +39,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
   memory->total = state->facts.memory_bytes;
   memory->reserved = state->facts.memory_bytes - state->block_count * kBlockBytes;
   memory->free = free_device_bytes(session, state);
-  memory->used = memory->total - memory->reserved - memory->free;
+  memory->used = memory->total - memory->free - (manners().used_has_reserved != 0 ? 0 : memory->reserved);
   return NVML_SUCCESS;
 }
 

@@ -7,7 +7,6 @@
 
 #include <mutex>
 
-#include "simgpu/node/gate.h"
 #include "simgpu/nvml/exported.h"
 
 namespace simgpu {
@@ -27,6 +26,11 @@ void after_fork_in_child() {
 }
 
 }  // namespace
+
+Session *Session::kept() {
+  std::lock_guard<std::mutex> guard(g_mutex);
+  return g_kept;
+}
 
 Session *Session::current() { return g_session.load(std::memory_order_acquire); }
 
@@ -83,9 +87,6 @@ uint64_t free_device_bytes(Session *session, DeviceState *state) {
     held += state->slots[i].held_blocks.load(std::memory_order_relaxed);
   return held < state->block_count ? (state->block_count - held) * kBlockBytes : 0;
 }
-
-// Calls about a device look themselves; see NVML_DEVICE.
-int lost_result(unsigned, int) { return NVML_SUCCESS; }
 
 }  // namespace simgpu
 

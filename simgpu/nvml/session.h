@@ -13,6 +13,8 @@ class Session {
  public:
   // Null while nobody has initialised the library in this process.
   static Session *current();
+  // The last one, also when nobody uses the library any more.
+  static Session *kept();
   static nvmlReturn_t open();
   static nvmlReturn_t close();
 

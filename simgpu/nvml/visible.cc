@@ -7,8 +7,12 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "simgpu/nvml/manners.h"
+
 namespace simgpu {
 namespace {
+
+constexpr unsigned long long kNotAvailable = ~0ull;
 
 // Memory that is held is somebody's, also when his last context has gone.
 bool is_visible(const DeviceSlot &books, uint64_t now) {
@@ -20,10 +24,17 @@ bool is_visible(const DeviceSlot &books, uint64_t now) {
 }
 
 // Older drivers call a process what the host calls it. Newer ones call it what the asking process's PID namespace does,
-// and leave it out when that has no name for it. For the simulator to do so, /proc must be the host's.
-bool names_are_local() {
+// and leave it out when that has no name for it; some do so in the lists of processes alone. For the simulator to do so,
+// /proc must be the host's.
+bool names_are_local(bool in_list) {
   const char *text = getenv("SIMGPU_NVML_PIDS");
-  return text != nullptr && strcmp(text, "namespace") == 0;
+  if (text != nullptr) return strcmp(text, "namespace") == 0;
+  return manners().pids == NvmlPids::kNamespace || (manners().pids == NvmlPids::kMixed && in_list);
+}
+
+unsigned long long shown_bytes(uint64_t held) {
+  if (manners().bytes == NvmlBytes::kZero) return 0;
+  return manners().bytes == NvmlBytes::kUnavailable ? kNotAvailable : held;
 }
 
 ino_t pid_namespace_of(const std::string &pid) {
@@ -50,9 +61,9 @@ unsigned local_name(unsigned host_pid) {
 
 }  // namespace
 
-std::vector<VisibleProcess> visible_processes(Session *session, DeviceState *state) {
+std::vector<VisibleProcess> visible_processes(Session *session, DeviceState *state, bool in_list) {
   std::vector<VisibleProcess> out;
-  const bool local = names_are_local();
+  const bool local = names_are_local(in_list);
   uint64_t now = monotonic_now_ns();
   NodeState *node = session->node();
   uint32_t end = node->slot_high_water.load(std::memory_order_acquire);
@@ -60,12 +71,12 @@ std::vector<VisibleProcess> visible_processes(Session *session, DeviceState *sta
     const ProcessSlot &process = node->slots[i];
     if (process.alive.load(std::memory_order_acquire) == 0) continue;
     const DeviceSlot &books = state->slots[i];
-    if (!is_visible(books, now)) continue;
+    if (!is_visible(books, now) || !shows_process(i)) continue;
     auto host_pid = static_cast<unsigned>(process.host_pid);
     unsigned pid = local ? local_name(host_pid) : host_pid;
     if (pid == 0) continue;
-    out.push_back(
-        {pid, host_pid, books.held_blocks.load(std::memory_order_relaxed) * kBlockBytes, process.connected_ns, i});
+    out.push_back({pid, host_pid, shown_bytes(books.held_blocks.load(std::memory_order_relaxed) * kBlockBytes),
+                   process.connected_ns, i});
   }
   return out;
 }

@@ -15,7 +15,8 @@ struct VisibleProcess {
   unsigned slot;
 };
 
-std::vector<VisibleProcess> visible_processes(Session *session, DeviceState *state);
+// `in_list`: for one of NVML's lists of processes, which may call them otherwise than other calls.
+std::vector<VisibleProcess> visible_processes(Session *session, DeviceState *state, bool in_list = false);
 
 // How a call that fills an array with `found` things starts: false when it must end with `result`.
 bool has_room(unsigned found, unsigned *count, const void *out, nvmlReturn_t *result);

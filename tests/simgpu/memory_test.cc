@@ -87,6 +87,52 @@ TEST_F(Memory, WrongArguments) {
   FAILS(INVALID_VALUE, cuMemFree_v2(p));
 }
 
+TEST_F(Memory, FiguresThatNobodyAsksForAreLeftOut) {
+  size_t free = 0, total = 0;
+  OK(cuMemGetInfo_v2(&free, nullptr));
+  EXPECT_EQ(free_at_start_, free);
+  OK(cuMemGetInfo_v2(nullptr, &total));
+  EXPECT_EQ(kDeviceBytes, total);
+  OK(cuMemGetInfo_v2(nullptr, nullptr));
+  unsigned small = 0;
+  OK(cuMemGetInfo(nullptr, &small));
+  EXPECT_EQ(kDeviceBytes, small);
+  CUdeviceptr p, base = 0;
+  OK(cuMemAlloc_v2(&p, 100));
+  OK(cuMemGetAddressRange_v2(&base, nullptr, p));
+  EXPECT_EQ(p, base);
+  OK(cuMemFree_v2(p));
+}
+
+// What is wrong with a call is said before what the device lacks.
+TEST_F(Memory, ArgumentsAreJudgedBeforeTheDevice) {
+  constexpr size_t kHuge = size_t{1} << 50;
+  CUmemAllocationProp property{};
+  property.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  property.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  size_t pitch;
+  CUdeviceptr p;
+  FAILS(INVALID_VALUE, cuMemAlloc_v2(nullptr, kHuge));
+  FAILS(INVALID_VALUE, cuMemAllocManaged(nullptr, kHuge, CU_MEM_ATTACH_GLOBAL));
+  FAILS(INVALID_VALUE, cuMemAllocManaged(&p, kHuge, 0));
+  FAILS(INVALID_VALUE, cuMemAllocPitch_v2(nullptr, &pitch, kHuge, 1, 4));
+  FAILS(INVALID_VALUE, cuMemAllocPitch_v2(&p, nullptr, kHuge, 1, 4));
+  FAILS(INVALID_VALUE, cuMemAllocPitch_v2(&p, &pitch, kHuge, 1, 3));
+  FAILS(INVALID_VALUE, cuMemAllocAsync(nullptr, kHuge, nullptr));
+  FAILS(INVALID_VALUE, cuMemAllocHost_v2(nullptr, kHuge));
+  FAILS(INVALID_VALUE, cuMemCreate(nullptr, kHuge, &property, 0));
+  CUmemGenericAllocationHandle handle;
+  FAILS(INVALID_VALUE, cuMemCreate(&handle, kHuge + 1, &property, 0));
+  FAILS(INVALID_VALUE, cuMemCreate(&handle, kHuge, nullptr, 0));
+  CUDA_ARRAY_DESCRIPTOR array{131072, 65536, CU_AD_FORMAT_FLOAT, 4};
+  FAILS(INVALID_VALUE, cuArrayCreate_v2(nullptr, &array));
+  CUdeviceptr all;
+  OK(cuMemAlloc_v2(&all, free_bytes()));
+  FAILS(INVALID_VALUE, cuCtxCreate_v2(nullptr, 0, 0)) << "a full device";
+  FAILS(INVALID_VALUE, cuModuleLoadData(nullptr, "x")) << "a full device";
+  OK(cuMemFree_v2(all));
+}
+
 TEST_F(Memory, NeedsAContext) {
   OK(cuCtxPopCurrent_v2(nullptr));
   CUdeviceptr p;

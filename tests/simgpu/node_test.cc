@@ -8,6 +8,7 @@
 #include <memory>
 #include <sstream>
 
+#include "simgpu/node/config.h"
 #include "support.h"
 
 namespace {
@@ -182,6 +183,60 @@ TEST(Nodes, WhoAsksForTooMuchDoesNotMakeOthersFail) {
     greedy.must("flood " + std::to_string(16384 * kMiB));
     EXPECT_EQ("0", modest.must("repeat " + std::to_string(12000 * kMiB) + " 500"));
   }
+}
+
+TEST(Nodes, WhimsAreToldFromMistakes) {
+  Setting none("SIMGPU_WHIMS", "");
+  auto mistake = [](const std::string &text) {
+    simgpu::NodeConfig config;
+    std::string error;
+    return simgpu::parse_node_config(text, &config, &error) ? "none" : error;
+  };
+  for (const char *line :
+       {"profile=ideal", "profile=hardware", "launch_time=5us", "event_time=0", "doorbell=1us", "event_lag=20us",
+        "function=1MiB", "function_time=2ms", "local_memory=fixed", "block=16MiB", "nvml_pids=mixed", "nvml_bytes=0",
+        "nvml_used=reserved", "nvml_time=10ms..100ms", "nvml_unsupported=nvmlDeviceGetName", "nvml_seed=12"})
+    EXPECT_EQ("none", mistake(line));
+  EXPECT_EQ("line 1: profile=kind: not one of ideal, hardware", mistake("profile=kind"));
+  EXPECT_EQ("line 1: block=3MiB: not one of 2MiB, 4MiB, 8MiB, 16MiB", mistake("block=3MiB"));
+  EXPECT_EQ("line 1: local_memory=1: not one of fixed, grows", mistake("local_memory=1"));
+  EXPECT_EQ("line 1: doorbell=2s: not a duration (like 5us) of up to 1 s", mistake("doorbell=2s"));
+  EXPECT_EQ("line 1: bell=2us: no such key", mistake("bell=2us"));
+  EXPECT_EQ("line 1: nvml_pids=mine: not one of host, namespace, mixed", mistake("nvml_pids=mine"));
+  EXPECT_EQ("line 1: nvml_bytes=1: not one of exact, 0, none", mistake("nvml_bytes=1"));
+  EXPECT_EQ("line 1: nvml_used=all: not one of allocated, reserved", mistake("nvml_used=all"));
+  EXPECT_EQ("line 1: nvml_time=2ms..1ms: not a duration (like 10ms, or 10ms..100ms)", mistake("nvml_time=2ms..1ms"));
+  EXPECT_EQ("line 1: nvml_seed=x: not a number", mistake("nvml_seed=x"));
+  simgpu::NodeConfig config;
+  std::string error;
+  ASSERT_TRUE(simgpu::parse_node_config("device\nprofile=hardware\ndoorbell=9us\ndevice", &config, &error));
+  EXPECT_EQ(9000u, config.devices[0].doorbell_ns);
+  EXPECT_EQ(3000u, config.devices[0].launch_ns);
+  EXPECT_EQ(0u, config.devices[1].launch_ns);
+}
+
+TEST(Nodes, WhimsComeBeforeTheDescription) {
+  Setting whims("SIMGPU_WHIMS", "profile=hardware; doorbell=9us; nvml_seed=3");
+  simgpu::NodeConfig config;
+  std::string error;
+  ASSERT_TRUE(simgpu::parse_node_config("doorbell=1us\ndevice", &config, &error));
+  EXPECT_EQ(3000u, config.devices[0].launch_ns);
+  EXPECT_EQ(1000u, config.devices[0].doorbell_ns);
+  EXPECT_EQ(3u, config.nvml.seed);
+  EXPECT_FALSE(simgpu::parse_node_config("bell=1us", &config, &error));
+  EXPECT_EQ("line 1: bell=1us: no such key", error);
+  {
+    Setting node("SIMGPU_NODE", directory("whims"));
+    Setting description("SIMGPU_CONFIG", "memory=1040MiB; reserved=16MiB; context=64MiB");
+    Setting blocks("SIMGPU_WHIMS", "block=16MiB");
+    Client client;
+    client.must("ctx 0");
+    client.must("alloc 1");
+    EXPECT_EQ(80 * kMiB, held_bytes(0, client.pid())) << "the node that a client starts has them, too";
+  }
+  Setting wrong("SIMGPU_WHIMS", "profile=ideal; bell=2us");
+  EXPECT_FALSE(simgpu::parse_node_config("", &config, &error));
+  EXPECT_EQ("SIMGPU_WHIMS: line 2: bell=2us: no such key", error);
 }
 
 TEST(Nodes, AMistakeInTheDescriptionIsToldAndNothingStarts) {

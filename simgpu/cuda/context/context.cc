@@ -13,7 +13,8 @@ CUresult create_context(Driver *driver, Device *device, unsigned flags, bool pri
   if (device->broken()) return CUDA_ERROR_DEVICE_UNAVAILABLE;
   if (!driver->link.alive()) return CUDA_ERROR_OPERATING_SYSTEM;
   auto *context = new Context;
-  if (!take_blocks(driver, device, device->facts().context_bytes, BlockUse::kContext, &context->overhead)) {
+  if (!take_blocks(driver, device, round_up(device->facts().context_bytes, device->facts().block_bytes),
+                   BlockUse::kContext, &context->overhead)) {
     delete context;
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
@@ -60,7 +61,11 @@ void destroy_context(Driver *driver, Context *context) {
   Device *device = context->device;
   device->blocks.give(context->heap, false);
   device->blocks.give(context->overhead, false);
+  device->blocks.give(context->code, false);
+  device->blocks.give(context->local_memory, false);
   context->heap = {};
+  context->code = {};
+  context->local_memory = {};
   context->overhead = {};
   context->alive = false;
   driver->contexts.erase(context);

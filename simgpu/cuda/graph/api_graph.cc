@@ -86,7 +86,7 @@ CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraph
                                  const CUDA_KERNEL_NODE_PARAMS *params) {
   if (params == nullptr || (params->func == nullptr && params->kern == nullptr)) return CUDA_ERROR_INVALID_VALUE;
   auto fresh = make(CU_GRAPH_NODE_TYPE_KERNEL);
-  fresh->kernel = *params;
+  set_kernel(fresh.get(), *params);
   return add(node, graph, needs, count, std::move(fresh));
 }
 
@@ -222,6 +222,27 @@ CUresult cuGraphNodeGetDependencies(CUgraphNode handle, CUgraphNode *nodes, size
   DriverLock lock(driver->mutex);
   GraphNode *node = valid_node(handle);
   return node != nullptr ? list_nodes(node->needs, nodes, count) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuGraphGetEdges_v2(CUgraph handle, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *data, size_t *count) {
+  SIMGPU_DRIVER(driver);
+  DriverLock lock(driver->mutex);
+  Graph *graph = valid_graph(handle);
+  if (graph == nullptr || count == nullptr || (from == nullptr) != (to == nullptr)) return CUDA_ERROR_INVALID_VALUE;
+  if (data != nullptr && from == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  std::vector<GraphNode *> first, second;
+  for (auto &node : graph->nodes)
+    for (GraphNode *need : node->needs) {
+      first.push_back(need);
+      second.push_back(node.get());
+    }
+  if (data != nullptr) std::fill_n(data, *count, CUgraphEdgeData{});
+  size_t room = *count;
+  list_nodes(first, from, &room);
+  return list_nodes(second, to, count);
+}
+CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *count) {
+  return cuGraphGetEdges_v2(graph, from, to, nullptr, count);
 }
 
 CUresult cuGraphAddDependencies(CUgraph handle, const CUgraphNode *from, const CUgraphNode *to, size_t count) {

@@ -203,25 +203,6 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdate
   return result;
 }
 
-CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode handle,
-                                           const CUDA_KERNEL_NODE_PARAMS *params) {
-  SIMGPU_DRIVER(driver);
-  DriverLock lock(driver->mutex);
-  GraphNode *node = instance_node(valid_exec(exec), handle);
-  if (node == nullptr || params == nullptr || node->type != CU_GRAPH_NODE_TYPE_KERNEL) return CUDA_ERROR_INVALID_VALUE;
-  node->kernel = *params;
-  return CUDA_SUCCESS;
-}
-
-CUresult cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode handle, unsigned int enabled) {
-  SIMGPU_DRIVER(driver);
-  DriverLock lock(driver->mutex);
-  GraphNode *node = instance_node(valid_exec(exec), handle);
-  if (node == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  node->enabled = enabled != 0;
-  return CUDA_SUCCESS;
-}
-
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) { return launch(exec, stream, false); }
 CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) { return launch(exec, stream, true); }
 

@@ -1,11 +1,13 @@
 #include "simgpu/cuda/graph/graph.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 
 #include "simgpu/cuda/graph/graph_memory.h"
 #include "simgpu/cuda/graph/user_object.h"
 #include "simgpu/cuda/launch/kernel_time.h"
+#include "simgpu/cuda/launch/prepare.h"
 #include "simgpu/cuda/module/library.h"
 
 namespace simgpu {
@@ -54,6 +56,7 @@ std::unique_ptr<Graph> clone_graph(const Graph &graph) {
     twin->enabled = node->enabled;
     twin->order = node->order;
     twin->kernel = node->kernel;
+    twin->arguments = node->arguments;
     twin->context = node->context;
     twin->copy = node->copy;
     twin->copy_parameters = node->copy_parameters;
@@ -113,6 +116,64 @@ bool same_shape(const Graph &a, const Graph &b) {
   return true;
 }
 
+namespace {
+
+CUfunction handle_of(const CUDA_KERNEL_NODE_PARAMS &params) {
+  return params.func != nullptr ? params.func : reinterpret_cast<CUfunction>(params.kern);
+}
+
+const ImageKernel *image_of(const CUDA_KERNEL_NODE_PARAMS &params) {
+  auto *function = reinterpret_cast<Function *>(handle_of(params));
+  if (function->magic == kFunctionMagic) return &function->kernel;
+  auto *kernel = reinterpret_cast<Kernel *>(function);
+  return kernel->magic == kKernelMagic ? &kernel->image : nullptr;
+}
+
+// The buffer that a list of `extra` options names; false when it names none.
+bool find_buffer(void **extra, const void **buffer, size_t *length) {
+  *buffer = nullptr;
+  *length = 0;
+  for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
+    if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER) *buffer = extra[1];
+    if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE) *length = *static_cast<size_t *>(extra[1]);
+  }
+  return *buffer != nullptr;
+}
+
+void copy_parameters(const ImageKernel &image, void **given, KernelArguments *out) {
+  for (auto [offset, size] : image.parameters) out->length = std::max<size_t>(out->length, offset + size);
+  out->bytes.resize(out->length);
+  for (size_t i = 0; i < image.parameters.size(); i++) {
+    auto [offset, size] = image.parameters[i];
+    memcpy(out->bytes.data() + offset, given[i], size);
+    out->pointers.push_back(out->bytes.data() + offset);
+  }
+}
+
+}  // namespace
+
+void set_kernel(GraphNode *node, const CUDA_KERNEL_NODE_PARAMS &params) {
+  auto own = std::make_shared<KernelArguments>();
+  node->kernel = params;
+  node->kernel.kernelParams = nullptr;
+  node->kernel.extra = nullptr;
+  const ImageKernel *image = image_of(params);
+  const void *buffer;
+  size_t length;
+  if (params.kernelParams != nullptr && image != nullptr) {
+    copy_parameters(*image, params.kernelParams, own.get());
+    node->kernel.kernelParams = own->pointers.data();
+  } else if (params.extra != nullptr && find_buffer(params.extra, &buffer, &length)) {
+    own->bytes.assign(static_cast<const char *>(buffer), length);
+    own->length = length;
+    void *const options[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, own->bytes.data(), CU_LAUNCH_PARAM_BUFFER_SIZE,
+                             &own->length, CU_LAUNCH_PARAM_END};
+    std::copy(std::begin(options), std::end(options), own->extra);
+    node->kernel.extra = own->extra;
+  }
+  node->arguments = own;
+}
+
 FillJob fill_of(const CUDA_MEMSET_NODE_PARAMS &p) {
   FillJob job;
   job.address = p.dst;
@@ -154,7 +215,7 @@ void release_graph(Driver *driver, Graph *graph) {
 namespace {
 
 uint64_t kernel_node_ns(Driver *driver, Context *context, const GraphNode &node) {
-  const Function *function = resolve_function(driver, context, node.kernel.func);
+  const Function *function = resolve_function(driver, context, handle_of(node.kernel));
   if (function == nullptr) return 0;
   return duration_ns(function, uint64_t{node.kernel.gridDimX} * node.kernel.gridDimY * node.kernel.gridDimZ);
 }
@@ -281,6 +342,19 @@ CUresult prepare_launch(Driver *driver, Stream *stream, GraphExec *exec, const s
   return reserve_graph_memory(driver, peak) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+// The kernels' code and local memory, before the first of them runs.
+CUresult prepare_kernels(Driver *driver, Context *context, const std::vector<GraphNode *> &nodes) {
+  if (!context->device->launches_cost) return CUDA_SUCCESS;
+  for (GraphNode *node : nodes) {
+    if (node->type != CU_GRAPH_NODE_TYPE_KERNEL || !node->enabled) continue;
+    Function *function = resolve_function(driver, context, handle_of(node->kernel));
+    if (function == nullptr) continue;
+    if (CUresult result = prepare_function(driver, function)) return result;
+  }
+  spend(context->device, context->device->facts().launch_ns);
+  return CUDA_SUCCESS;
+}
+
 bool any_backed_now(Driver *driver, const std::vector<Area *> &areas) {
   DriverLock lock(driver->mutex);
   return any_backed(areas);
@@ -297,7 +371,9 @@ CUresult upload_graph(Driver *driver, GraphExec *exec) {
 }
 
 CUresult launch_graph(Driver *driver, Stream *stream, GraphExec *exec) {
-  std::vector<Area *> areas = areas_of(flatten(exec->ordered));
+  const std::vector<GraphNode *> nodes = flatten(exec->ordered);
+  if (CUresult result = prepare_kernels(driver, stream->context, nodes)) return result;
+  std::vector<Area *> areas = areas_of(nodes);
   if (areas.empty()) return run_graph(driver, stream, exec->ordered);
   // The last launch may have queued its frees behind a host function.
   if (any_backed_now(driver, areas)) drain(stream);

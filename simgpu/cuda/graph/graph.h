@@ -17,6 +17,14 @@ struct Function;
 struct EventState;
 struct UserObject;
 
+// The arguments of a kernel node. A driver copies them when they are given: the caller's are his again.
+struct KernelArguments {
+  std::string bytes;
+  std::vector<void *> pointers;  // into `bytes`, one for each parameter
+  size_t length = 0;
+  void *extra[5] = {};  // the same as a buffer, when they were given as one
+};
+
 struct GraphNode {
   uint32_t magic = kNodeMagic;
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
@@ -25,7 +33,8 @@ struct GraphNode {
   bool enabled = true;
   uint64_t order = 0;  // when it was added; also names the node in clones and instances
 
-  CUDA_KERNEL_NODE_PARAMS kernel{};
+  CUDA_KERNEL_NODE_PARAMS kernel{};  // see set_kernel()
+  std::shared_ptr<const KernelArguments> arguments;
   Context *context = nullptr;
   CopyJob copy;
   CUDA_MEMCPY3D copy_parameters{};  // as given, for those who ask
@@ -75,6 +84,8 @@ bool holds_allocations(const Graph &graph);
 bool same_shape(const Graph &a, const Graph &b);
 // Nodes of an instance are found by the order number they have in common with the graph they came from.
 GraphNode *instance_node(GraphExec *exec, CUgraphNode handle);
+// Keeps a kernel node's parameters, with arguments of the node's own.
+void set_kernel(GraphNode *node, const CUDA_KERNEL_NODE_PARAMS &params);
 FillJob fill_of(const CUDA_MEMSET_NODE_PARAMS &p);
 // Gives a fresh allocation node its address and fills in alloc.dptr.
 CUresult prepare_alloc_node(Driver *driver, GraphNode *node);

@@ -1,6 +1,7 @@
 // Kernel attributes and occupancy. The numbers follow from a kernel of 32 registers per thread and its shared memory.
 #include <algorithm>
 
+#include "simgpu/cuda/launch/prepare.h"
 #include "simgpu/cuda/module/library.h"
 #include "simgpu/cuda/module/module.h"
 
@@ -21,6 +22,20 @@ int blocks_per_sm(const Function &function, int block_size, size_t dynamic_share
   return std::min<int>(blocks, static_cast<int>(kSharedPerSm / shared));
 }
 
+// Clusters of blocks came with compute capability 9.0; eight blocks are what a program may count on.
+constexpr unsigned kSmsTogether = 16;
+unsigned largest_cluster(const DeviceFacts &facts) { return facts.compute_major >= 9 ? 8 : 1; }
+
+// Blocks in a cluster of such a launch: 1 unless it says otherwise.
+unsigned cluster_size(const CUlaunchConfig &config) {
+  for (unsigned i = 0; i < config.numAttrs && config.attrs != nullptr; i++)
+    if (config.attrs[i].id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
+      const auto &dimension = config.attrs[i].value.clusterDim;
+      return dimension.x * dimension.y * dimension.z;
+    }
+  return 1;
+}
+
 CUresult get_attribute(int *value, CUfunction_attribute attribute, const ImageKernel &kernel, int dynamic,
                        int carveout) {
   switch (attribute) {
@@ -30,8 +45,10 @@ CUresult get_attribute(int *value, CUfunction_attribute attribute, const ImageKe
     case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
       *value = static_cast<int>(kernel.shared_bytes);
       break;
-    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
     case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
+      *value = static_cast<int>(kernel.local_bytes);
+      break;
+    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
       *value = 0;
       break;
     case CU_FUNC_ATTRIBUTE_NUM_REGS:
@@ -119,11 +136,18 @@ CUresult cuFuncGetParamInfo(CUfunction handle, size_t index, size_t *offset, siz
 CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction handle) {
   FUNCTION(driver, context, function, handle);
   if (state == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *state = CU_FUNCTION_LOADING_STATE_LOADED;
+  DriverLock lock(driver->mutex);
+  *state = function->loaded ? CU_FUNCTION_LOADING_STATE_LOADED : CU_FUNCTION_LOADING_STATE_UNLOADED;
   return CUDA_SUCCESS;
 }
 CUresult cuFuncLoad(CUfunction handle) {
   FUNCTION(driver, context, function, handle);
+  bool fresh;
+  {
+    DriverLock lock(driver->mutex);
+    if (CUresult result = load_function(driver, function, &fresh)) return result;
+  }
+  if (fresh) spend(context->device, context->device->facts().function_ns);
   return CUDA_SUCCESS;
 }
 
@@ -196,6 +220,30 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *block, CUfunc
                                                    size_t shared, int limit, unsigned int) {
   return cuOccupancyMaxPotentialBlockSize(grid, block, handle, dynamic, shared, limit);
 }
+// A cluster's blocks run at the same time on neighbouring SMs.
+CUresult cuOccupancyMaxActiveClusters(int *clusters, CUfunction handle, const CUlaunchConfig *config) {
+  FUNCTION(driver, context, function, handle);
+  if (clusters == nullptr || config == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const DeviceFacts &facts = context->device->facts();
+  const unsigned size = cluster_size(*config);
+  if (size == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (size > largest_cluster(facts)) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+  const unsigned threads = config->blockDimX * config->blockDimY * config->blockDimZ;
+  const auto blocks = static_cast<unsigned>(
+      blocks_per_sm(*function, static_cast<int>(std::min(threads, 2048u)), config->sharedMemBytes));
+  unsigned found = 0;
+  for (unsigned left = facts.sm_count; left > 0; left -= std::min(left, kSmsTogether))
+    found += std::min(left, kSmsTogether) * blocks / size;
+  *clusters = static_cast<int>(found);
+  return CUDA_SUCCESS;
+}
+CUresult cuOccupancyMaxPotentialClusterSize(int *size, CUfunction handle, const CUlaunchConfig *config) {
+  FUNCTION(driver, context, function, handle);
+  if (size == nullptr || config == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *size = static_cast<int>(largest_cluster(context->device->facts()));
+  return CUDA_SUCCESS;
+}
+
 CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, CUfunction handle, int blocks, int) {
   FUNCTION(driver, context, function, handle);
   if (bytes == nullptr || blocks <= 0) return CUDA_ERROR_INVALID_VALUE;

@@ -4,6 +4,7 @@
 
 #include "simgpu/cuda/graph/capture.h"
 #include "simgpu/cuda/launch/kernel_time.h"
+#include "simgpu/cuda/launch/prepare.h"
 #include "simgpu/cuda/module/library.h"
 #include "simgpu/cuda/module/module.h"
 #include "simgpu/cuda/stream/stream.h"
@@ -27,16 +28,18 @@ CUresult capture_kernel(Driver *driver, Stream *stream, CUfunction f, unsigned g
                         unsigned bx, unsigned by, unsigned bz, unsigned shared, void **params, void **extra) {
   auto node = std::make_unique<GraphNode>();
   node->type = CU_GRAPH_NODE_TYPE_KERNEL;
-  node->kernel.func = f;
-  node->kernel.gridDimX = gx;
-  node->kernel.gridDimY = gy;
-  node->kernel.gridDimZ = gz;
-  node->kernel.blockDimX = bx;
-  node->kernel.blockDimY = by;
-  node->kernel.blockDimZ = bz;
-  node->kernel.sharedMemBytes = shared;
-  node->kernel.kernelParams = params;
-  node->kernel.extra = extra;
+  CUDA_KERNEL_NODE_PARAMS kernel{};
+  kernel.func = f;
+  kernel.gridDimX = gx;
+  kernel.gridDimY = gy;
+  kernel.gridDimZ = gz;
+  kernel.blockDimX = bx;
+  kernel.blockDimY = by;
+  kernel.blockDimZ = bz;
+  kernel.sharedMemBytes = shared;
+  kernel.kernelParams = params;
+  kernel.extra = extra;
+  set_kernel(node.get(), kernel);
   return capture_node(driver, stream, std::move(node));
 }
 
@@ -52,6 +55,7 @@ inline CUresult launch_in(Driver *driver, Context *context, CUfunction f, unsign
   if (CUresult result = forbid_implicit_order(driver, stream)) return result;
   if (__builtin_expect(stream->capture != nullptr, 0))
     return capture_kernel(driver, stream, f, gx, gy, gz, bx, by, bz, shared, params, extra);
+  if (CUresult result = meet_launch_costs(driver, function)) return result;
   launch_kernel(stream, duration_ns(function, uint64_t{gx} * gy * gz));
   return CUDA_SUCCESS;
 }

@@ -1,9 +1,10 @@
-// Linear memory. Requests above half a block take whole blocks; smaller ones share a block of their context with others
+// Linear memory. Requests above 1 MiB take whole blocks; smaller ones share a block of their context with others
 // of about the same size, and the block goes back with its last piece.
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "simgpu/cuda/core.h"
 #include "simgpu/cuda/memory/external.h"
@@ -14,7 +15,7 @@
 namespace simgpu {
 namespace {
 
-constexpr size_t kSlabLimit = kBlockBytes / 2;
+constexpr size_t kSlabLimit = 1 << 20;
 constexpr size_t kPieceUnit = 512;
 
 // Four classes per doubling: 512, 1024, 1536, 2048, 2560, 3072, ... so that at most a fifth of a piece is wasted.
@@ -42,8 +43,7 @@ void forget_partial(Context *context, Area *slab, bool low) {
 
 bool is_low(const Area *area) { return area->base >> 32 == 0; }
 
-Area *make_slab(unsigned index, uint32_t piece_bytes) {
-  auto pieces = static_cast<uint32_t>(kBlockBytes / piece_bytes);
+Area *make_slab(unsigned index, uint32_t piece_bytes, uint32_t pieces) {
   auto *slab = new Area;
   slab->kind = AreaKind::kSlab;
   slab->piece_bytes = piece_bytes;
@@ -57,11 +57,12 @@ Area *make_slab(unsigned index, uint32_t piece_bytes) {
 // Gives an area its memory, its address and its place in the context; deletes it when that cannot be had.
 CUresult back_area(Driver *driver, Context *context, size_t bytes, BlockUse use, bool low, Area *area) {
   Device *device = context->device;
-  if (!take_blocks(driver, device, bytes, use, &area->blocks)) {
+  const uint64_t whole = round_up(bytes, device->facts().block_bytes);
+  if (!take_blocks(driver, device, whole, use, &area->blocks)) {
     driver->delete_area(area);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  area->bytes = round_up(bytes, kBlockBytes);
+  area->bytes = whole;
   area->base = driver->addresses.reserve(area->bytes, kBlockBytes, low);
   if (area->base == 0) {
     device->blocks.give(area->blocks, false);
@@ -80,9 +81,13 @@ CUresult allocate_piece(Driver *driver, Context *context, size_t bytes, bool low
   unsigned index = size_class(bytes, &piece_bytes);
   auto &list = context->partial_slabs[low][index];
   if (list.empty()) {
+    const uint64_t block_bytes = context->device->facts().block_bytes;
+    const auto pieces = static_cast<uint32_t>(block_bytes / piece_bytes);
     Area *slab = driver->new_slab(index);
-    if (slab == nullptr) slab = make_slab(index, piece_bytes);
-    CUresult result = back_area(driver, context, kBlockBytes, BlockUse::kLinear, low, slab);
+    // A spare one may be of a device with other blocks.
+    if (slab != nullptr && slab->piece_size.size() != pieces) delete std::exchange(slab, nullptr);
+    if (slab == nullptr) slab = make_slab(index, piece_bytes, pieces);
+    CUresult result = back_area(driver, context, block_bytes, BlockUse::kLinear, low, slab);
     if (result != CUDA_SUCCESS) return result;
     slab->partial_index = 0;
     list.push_back(slab);

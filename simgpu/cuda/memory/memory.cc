@@ -74,22 +74,21 @@ CUresult cuMemAllocPitch(CUdeviceptr_v1 *dptr, unsigned int *pitch, unsigned int
   return CUDA_SUCCESS;
 }
 
+// Drivers fill in what is asked for: programs pass a null pointer for the figure that they do not need.
 CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
   SIMGPU_CONTEXT(driver, context);
-  if (free == nullptr || total == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *free = context->device->blocks.free_bytes(*driver->link.node());
-  *total = context->device->blocks.total_bytes();
+  if (free != nullptr) *free = context->device->blocks.free_bytes(*driver->link.node());
+  if (total != nullptr) *total = context->device->blocks.total_bytes();
   return CUDA_SUCCESS;
 }
 
 // 32-bit sizes: what does not fit is reported as the most that does.
 CUresult cuMemGetInfo(unsigned int *free, unsigned int *total) {
-  if (free == nullptr || total == nullptr) return CUDA_ERROR_INVALID_VALUE;
   size_t free_bytes = 0, total_bytes = 0;
   CUresult result = cuMemGetInfo_v2(&free_bytes, &total_bytes);
   if (result != CUDA_SUCCESS) return result;
-  *free = static_cast<unsigned>(std::min<size_t>(free_bytes, UINT32_MAX));
-  *total = static_cast<unsigned>(std::min<size_t>(total_bytes, UINT32_MAX));
+  if (free != nullptr) *free = static_cast<unsigned>(std::min<size_t>(free_bytes, UINT32_MAX));
+  if (total != nullptr) *total = static_cast<unsigned>(std::min<size_t>(total_bytes, UINT32_MAX));
   return CUDA_SUCCESS;
 }
 

@@ -11,6 +11,7 @@ namespace {
 constexpr uint64_t kUnit = 512;
 
 Area *grow(Driver *driver, Pool *pool, uint64_t bytes) {
+  bytes = round_up(bytes, pool->device->facts().block_bytes);
   if (pool->properties.maxSize != 0 && pool->reserved + bytes > pool->properties.maxSize) return nullptr;
   auto *extent = new Area;
   extent->kind = AreaKind::kExtent;

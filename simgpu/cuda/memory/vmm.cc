@@ -45,6 +45,16 @@ void unmap_pages(Driver *driver, Area *area, size_t first, size_t count) {
 
 using namespace simgpu;
 
+namespace {
+
+uint64_t granularity_of(Driver *driver, const CUmemAllocationProp &property) {
+  Device *device =
+      property.location.type == CU_MEM_LOCATION_TYPE_DEVICE ? driver->device(property.location.id) : nullptr;
+  return device != nullptr ? device->facts().block_bytes : kBlockBytes;
+}
+
+}  // namespace
+
 extern "C" {
 
 CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
@@ -54,14 +64,14 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocatio
     return CUDA_ERROR_INVALID_VALUE;
   if (prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE && driver->device(prop->location.id) == nullptr)
     return CUDA_ERROR_INVALID_DEVICE;
-  *granularity = kBlockBytes;
+  *granularity = granularity_of(driver, *prop);
   return CUDA_SUCCESS;
 }
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
                      unsigned long long flags) {
   SIMGPU_DRIVER(driver);
-  if (handle == nullptr || prop == nullptr || flags != 0 || size == 0 || size % kBlockBytes != 0 ||
+  if (handle == nullptr || prop == nullptr || flags != 0 || size == 0 || size % granularity_of(driver, *prop) != 0 ||
       prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
     return CUDA_ERROR_INVALID_VALUE;
   auto *physical = new PhysicalHandle;

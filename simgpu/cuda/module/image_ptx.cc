@@ -148,6 +148,7 @@ void read_entry(Tokens *tokens, Image *image) {
   // A forward declaration ends at ';' before any body, and is no kernel of this image.
   if (token != ";") {
     int depth = 0;
+    std::string previous;
     while (tokens->next(&token)) {
       if (token == ";" && depth == 0) return;
       if (token == "{") depth++;
@@ -156,6 +157,13 @@ void read_entry(Tokens *tokens, Image *image) {
         Declaration shared = read_declaration(tokens);
         kernel.shared_bytes += static_cast<uint32_t>(shared.bytes());
       }
+      // A declaration, not the `.local` of an address or an instruction: those stand behind other words.
+      if (token == ".local" && (previous == "{" || previous == ";")) {
+        Declaration local = read_declaration(tokens);
+        kernel.local_bytes += static_cast<uint32_t>(local.bytes());
+        token = local.end;
+      }
+      previous = token;
     }
     image->kernels.push_back(kernel);
   }

@@ -1,11 +1,13 @@
 #include "simgpu/cuda/module/module.h"
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <sstream>
 
 #include "simgpu/cuda/launch/kernel_time.h"
+#include "simgpu/cuda/launch/prepare.h"
 #include "simgpu/cuda/memory/copy.h"
 #include "simgpu/cuda/memory/managed.h"
 
@@ -15,6 +17,12 @@ namespace {
 Module *valid_module(CUmodule handle) {
   auto *module = reinterpret_cast<Module *>(handle);
   return module != nullptr && module->magic == kModuleMagic ? module : nullptr;
+}
+
+// Whether functions are loaded with their module: as the environment wants it, and where loading them costs nothing.
+bool loads_eagerly(const DeviceFacts &facts) {
+  const char *wish = getenv("CUDA_MODULE_LOADING");
+  return (facts.function_bytes == 0 && facts.function_ns == 0) || (wish != nullptr && strcmp(wish, "EAGER") == 0);
 }
 
 // Lays the variables out behind one another and puts their initial bytes there.
@@ -54,7 +62,8 @@ CUresult place_variables(Driver *driver, Module *module, const Image &image) {
 CUresult load_module(Driver *driver, Context *context, const Image &image, Module **out) {
   auto *module = new Module;
   module->context = context;
-  uint64_t bytes = context->device->facts().module_bytes + image.code_bytes;
+  const DeviceFacts &facts = context->device->facts();
+  uint64_t bytes = round_up(facts.module_bytes + image.code_bytes, facts.block_bytes);
   CUresult result = CUDA_SUCCESS;
   if (!take_blocks(driver, context->device, bytes, BlockUse::kModule, &module->overhead))
     result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -74,6 +83,13 @@ CUresult load_module(Driver *driver, Context *context, const Image &image, Modul
     delete place;
     place = function;
   }
+  bool fresh;
+  for (auto &[name, function] : module->functions)
+    if (result == CUDA_SUCCESS && loads_eagerly(facts)) result = load_function(driver, function, &fresh);
+  if (result != CUDA_SUCCESS) {
+    unload_module(driver, module);
+    return result;
+  }
   *out = module;
   return CUDA_SUCCESS;
 }
@@ -84,10 +100,13 @@ void unload_module(Driver *driver, Module *module) {
     if (variable.managed != nullptr) free_area(driver, variable.managed);
   if (module->variables != nullptr) free_area(driver, module->variables);
   module->context->device->blocks.give(module->overhead, false);
+  Context *context = module->context;
   for (auto &[name, function] : module->functions) {
+    if (function->loaded) context->code_bytes -= context->device->facts().function_bytes;
     function->magic = 0;
     delete function;
   }
+  shrink_blocks(context->device, &context->code, context->code_bytes);
   module->magic = 0;
   delete module;
 }

@@ -22,6 +22,7 @@ struct ImageKernel {
   std::string name;
   std::vector<std::pair<uint32_t, uint32_t>> parameters;  // offset, size
   uint32_t shared_bytes = 0;
+  uint32_t local_bytes = 0;  // for each thread
 };
 
 struct Image {
@@ -46,6 +47,7 @@ struct Function {
   Context *context = nullptr;
   ImageKernel kernel;
   KernelTime time{};
+  bool loaded = false;
   int max_dynamic_shared = 48 << 10;
   int carveout = -1;
   int block_x = 1, block_y = 1, block_z = 1;  // for the launch calls of before 4.0

@@ -63,7 +63,7 @@ CUresult cuStreamQuery(CUstream handle) {
   if (CUresult result = forbid_implicit_order(driver, stream)) return result;
   if (stream->capture != nullptr) return forbid_in_capture(driver, stream);
   if (stream->legacy) order_with_default_stream(stream);
-  return is_idle(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  return looks_idle(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 CUresult cuStreamQuery_ptsz(CUstream handle) { return cuStreamQuery(thread_form(handle)); }
 

@@ -8,6 +8,31 @@
 namespace simgpu {
 namespace {
 
+void complete_record(EventState *event, uint64_t record, uint64_t time_ns);
+
+// Expects the progress's mutex.
+void count_ended(Stream *stream, ItemKind kind) {
+  Progress &progress = *stream->progress;
+  progress.completed++;
+  if (kind != ItemKind::kEffect) {
+    progress.held_until_ns = stream->context->device->engine.now_ns();
+    stream->holding.fetch_sub(1, std::memory_order_release);
+  }
+  if (stream->pending.fetch_sub(1, std::memory_order_release) == 1)
+    stream->context->busy_streams.fetch_sub(1, std::memory_order_release);
+}
+
+// The same for a record: whoever sees that the event has happened sees a stream that is beyond it, and the other way round.
+void count_recorded(Stream *stream, const Stream::Item &item) {
+  const EventRecord &record = item.record;
+  const Progress &progress = *stream->progress;
+  const uint64_t kernel = std::max(record.after, progress.held_kernel);
+  const uint64_t time = std::max({record.submitted_ns, progress.held_until_ns, record.device->engine.ended_at(kernel)});
+  std::lock_guard<std::mutex> guard(item.event->mutex);
+  count_ended(stream, item.kind);
+  complete_record(item.event.get(), record.number, time);
+}
+
 void run_queue(Stream *stream) {
   const std::shared_ptr<Progress> progress = stream->progress;
   Engine &engine = stream->context->device->engine;
@@ -20,16 +45,13 @@ void run_queue(Stream *stream) {
     const uint64_t after = std::max(item.after, progress->held_kernel);
     lock.unlock();
     if (item.kind != ItemKind::kHeldKernel) engine.wait_for(after);
-    item.work();
+    if (item.work != nullptr) item.work();
     item.work = nullptr;
     lock.lock();
-    progress->completed++;
-    if (item.kind != ItemKind::kEffect) {
-      progress->held_until_ns = engine.now_ns();
-      stream->holding.fetch_sub(1, std::memory_order_release);
-    }
-    if (stream->pending.fetch_sub(1, std::memory_order_release) == 1)
-      stream->context->busy_streams.fetch_sub(1, std::memory_order_release);
+    if (item.event != nullptr)
+      count_recorded(stream, item);
+    else
+      count_ended(stream, item.kind);
     progress->changed.notify_all();
   }
   stream->worker_running = false;
@@ -79,6 +101,11 @@ bool reached(EventState *event) {
   return true;
 }
 
+// When the process can see that the event has happened. Expects the event's mutex.
+uint64_t visible_at(const EventState &event) {
+  return event.last.device != nullptr ? event.time_ns + event.last.device->facts().event_lag_ns : 0;
+}
+
 void wait_for_record(EventState *event, const EventRecord &record) {
   if (!record.queued) record.device->engine.wait_for(record.after);
   std::unique_lock<std::mutex> lock(event->mutex);
@@ -123,10 +150,14 @@ uint64_t launch_on_device(Stream *stream, uint64_t duration_ns) {
 
 }  // namespace
 
-void enqueue(Stream *stream, ItemKind kind, std::function<void()> work) {
+namespace {
+
+void enqueue_item(Stream *stream, Stream::Item item) {
+  const ItemKind kind = item.kind;
   Progress &progress = *stream->progress;
   std::lock_guard<std::mutex> guard(progress.mutex);
-  stream->queue.push_back({tail_of(stream), kind, std::move(work)});
+  item.after = tail_of(stream);
+  stream->queue.push_back(std::move(item));
   progress.issued++;
   if (kind != ItemKind::kEffect) stream->holding.fetch_add(1, std::memory_order_release);
   if (stream->pending.fetch_add(1, std::memory_order_release) == 0)
@@ -141,6 +172,12 @@ void enqueue(Stream *stream, ItemKind kind, std::function<void()> work) {
     pthread_sigmask(SIG_SETMASK, &old, nullptr);
   }
   progress.changed.notify_all();
+}
+
+}  // namespace
+
+void enqueue(Stream *stream, ItemKind kind, std::function<void()> work) {
+  enqueue_item(stream, {0, kind, std::move(work)});
 }
 
 void launch_kernel_slowly(Stream *stream, uint64_t duration_ns) {
@@ -171,7 +208,9 @@ void drain(Stream *stream) {
     std::unique_lock<std::mutex> lock(stream->progress->mutex);
     stream->progress->changed.wait(lock, [stream] { return stream->pending.load(std::memory_order_acquire) == 0; });
   }
-  stream->context->device->engine.wait_for(tail_of(stream));
+  Engine &engine = stream->context->device->engine;
+  engine.wait_for(tail_of(stream));
+  engine.wait_until(engine.visible_at(tail_of(stream)));
 }
 
 void drain_context_slowly(Driver *driver, Context *context) {
@@ -183,7 +222,10 @@ void drain_context_slowly(Driver *driver, Context *context) {
     }
     for (Stream *stream : streams) drain(stream);
   }
-  context->device->engine.wait_for(context->tail.load(std::memory_order_acquire));
+  Engine &engine = context->device->engine;
+  const uint64_t tail = context->tail.load(std::memory_order_acquire);
+  engine.wait_for(tail);
+  engine.wait_until(engine.visible_at(tail));
 }
 
 void close_stream(Stream *stream) {
@@ -255,16 +297,7 @@ void record_event(Stream *stream, const std::shared_ptr<EventState> &event) {
     if (ended) complete_record(event.get(), record.number, record.submitted_ns);
   }
   if (record.queued) {
-    enqueue(stream, ItemKind::kEffect, [event, record, progress = stream->progress] {
-      uint64_t time;
-      {
-        std::lock_guard<std::mutex> guard(progress->mutex);
-        const uint64_t kernel = std::max(record.after, progress->held_kernel);
-        time = std::max({record.submitted_ns, progress->held_until_ns, record.device->engine.ended_at(kernel)});
-      }
-      std::lock_guard<std::mutex> guard(event->mutex);
-      complete_record(event.get(), record.number, time);
-    });
+    enqueue_item(stream, {0, ItemKind::kEffect, nullptr, event, record});
   } else if (!ended) {
     std::lock_guard<std::mutex> guard(device->launch_mutex);
     raise_tail(stream, record.after);
@@ -294,17 +327,28 @@ void wait_for_event(Stream *stream, const std::shared_ptr<EventState> &event) {
 
 bool has_happened(EventState *event) {
   std::lock_guard<std::mutex> guard(event->mutex);
-  return reached(event);
+  if (!reached(event)) return false;
+  const EventRecord &last = event->last;
+  return last.device == nullptr || last.device->facts().event_lag_ns == 0 ||
+         last.device->engine.now_ns() >= visible_at(*event);
 }
 
 void synchronise_event(EventState *event) {
   EventRecord record;
+  bool behind_work;
   {
     std::lock_guard<std::mutex> guard(event->mutex);
-    if (reached(event)) return;
+    behind_work = !reached(event);
     record = event->last;
   }
-  wait_for_record(event, record);
+  if (behind_work) wait_for_record(event, record);
+  if (record.device == nullptr || record.device->facts().event_lag_ns == 0) return;
+  uint64_t visible;
+  {
+    std::lock_guard<std::mutex> guard(event->mutex);
+    visible = visible_at(*event);
+  }
+  record.device->engine.wait_until(visible);
 }
 
 }  // namespace simgpu

@@ -66,8 +66,9 @@ struct Stream {
   int priority = 0;
   uint64_t id = 0;
   bool legacy = false;
-  std::shared_ptr<Capture> capture;       // guarded by the driver's lock
-  std::vector<GraphNode *> capture_tail;  // what the next captured node depends on
+  std::map<CUstreamAttrID, CUstreamAttrValue> attributes;  // those that were set; guarded by the driver's lock
+  std::shared_ptr<Capture> capture;                        // guarded by the driver's lock
+  std::vector<GraphNode *> capture_tail;                   // what the next captured node depends on
 
   std::atomic<uint64_t> tail{0};  // the last kernel that this stream's work comes after; see tail_of()
 
@@ -76,6 +77,8 @@ struct Stream {
     uint64_t after;  // a kernel
     ItemKind kind;
     std::function<void()> work;
+    std::shared_ptr<EventState> event = nullptr;  // instead of work: a record of it
+    EventRecord record = {};
   };
   const std::shared_ptr<Progress> progress = std::make_shared<Progress>();
   std::deque<Item> queue;
@@ -125,7 +128,8 @@ void drain(Stream *stream);
 void drain_context_slowly(Driver *driver, Context *context);
 inline void drain_context(Driver *driver, Context *context) {
   if (__builtin_expect(context->busy_streams.load(std::memory_order_acquire) != 0 ||
-                           !context->device->engine.ended(context->tail.load(std::memory_order_acquire)),
+                           !context->device->engine.ended(context->tail.load(std::memory_order_acquire)) ||
+                           context->device->facts().event_lag_ns != 0,
                        0))
     drain_context_slowly(driver, context);
 }
@@ -187,6 +191,13 @@ void submit(Stream *stream, Work &&work) {
 
 inline bool is_idle(Stream *stream) {
   return stream->pending.load(std::memory_order_acquire) == 0 && stream->context->device->engine.ended(tail_of(stream));
+}
+
+// The same as far as the process can see: it learns of the end of kernels a little later.
+inline bool looks_idle(Stream *stream) {
+  const Engine &engine = stream->context->device->engine;
+  return is_idle(stream) &&
+         (stream->context->device->facts().event_lag_ns == 0 || engine.now_ns() >= engine.visible_at(tail_of(stream)));
 }
 
 }  // namespace simgpu
