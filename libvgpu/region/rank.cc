@@ -199,12 +199,14 @@ std::uint64_t Rank::memory_held(unsigned dev) const {
   return bytes_of(process_->devices[dev].held_units.load(memory_order_relaxed));
 }
 
-std::uint64_t Rank::expected_context(unsigned dev) const {
+ContextFigure Rank::context_figure(unsigned dev) const {
   const DeviceIdentity &identity = region_->device(dev).identity;
   // Relaxed: a number of its own. The job's user can write there what they like, so it must make sense.
   const std::uint64_t measured = region_->usage().device(dev).context_units.load(memory_order_relaxed);
-  if (measured != 0 && measured <= units_for(identity.memory_bytes)) return bytes_of(measured);
-  return std::uint64_t{identity.context_mib} << 20;
+  if (measured != 0 && measured <= units_for(identity.memory_bytes)) {
+    return {bytes_of(measured), ContextSource::measured};
+  }
+  return {std::uint64_t{identity.context_mib} << 20, ContextSource::unknown};
 }
 
 void Rank::note_context(unsigned dev, std::uint64_t bytes) {

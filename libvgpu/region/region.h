@@ -33,10 +33,25 @@ using RegionPath = char[256];
 
 enum class Kind : std::uint8_t { context, module, data, other };
 
+// What a bare context takes on a device, and how anybody knows.
+enum class ContextSource : std::uint8_t {
+  unknown,
+  cautious,  // a guess: more than contexts of such a device usually take
+  measured,  // by root, or by a rank of this job
+  site,      // the site said so, and wins
+};
+struct ContextFigure {
+  std::uint64_t bytes = 0;
+  ContextSource source = ContextSource::unknown;
+};
+
 struct DeviceSpec {
   DeviceIdentity identity = {};
   std::uint64_t memory_limit = 0;  // bytes
   std::uint32_t sm_percent = 100;
+  ContextFigure context;
+  std::uint64_t usable_bytes = 0;  // the device's memory without the driver's reserve; 0: not known
+  std::uint64_t block_bytes = 0;   // what the driver takes memory in; 0: not known
 };
 
 struct RegionSpec {
@@ -108,9 +123,32 @@ class Rank {
   // What this process holds, of every kind.
   std::uint64_t memory_held(unsigned dev) const;
 
-  // What a context is likely to take: as last measured by any rank of the job, else the site's guess, else 0.
-  std::uint64_t expected_context(unsigned dev) const;
+  // What a context is likely to take: what the site said, else what root measured, corrected by what ranks of this job
+  // measured, else a cautious guess. Never 0.
+  ContextFigure context_figure(unsigned dev) const;
   void note_context(unsigned dev, std::uint64_t bytes);
+  // One rank at a time makes a context whose size nobody knows, where there is little room. The lease ends by itself.
+  bool take_probe(unsigned dev, unsigned ms);
+  void end_probe(unsigned dev);
+  // One rank at a time looks at NVML for all ranks of the job. True: for the next second that is this one.
+  bool lead_looking(unsigned dev);
+
+  // Blocks of the driver that small allocations share. One is charged ahead: idle until the driver opens it. Charged as
+  // Kind::other; given up before anybody of the job is refused, whatever their owner does at that moment.
+  //   the driver opened a block:   use_idle(); false: none was idle, so reserve one or undo the call. Then top_up_idle().
+  //   a block became empty:        add_idle()
+  bool use_idle(unsigned dev, std::uint64_t block_bytes);
+  void add_idle(unsigned dev, std::uint64_t block_bytes);     // at most two stay idle, the others are given back
+  bool top_up_idle(unsigned dev, std::uint64_t block_bytes);  // false: the limit leaves no room for it
+  std::uint64_t idle(unsigned dev) const;                     // bytes, this process's
+  std::uint64_t give_up_idle(unsigned dev);                   // of all ranks of the job; how many bytes
+
+  // Memory that this process made, exported, and is still charged for.
+  void note_exported(unsigned dev, std::int64_t bytes);
+  std::uint64_t exported_by_others(unsigned dev) const;
+
+  // The driver has what was reserved: only now it counts for the peak.
+  void confirm(unsigned dev);
 
   void note_launches(unsigned dev, std::uint64_t launches);
   void note_throttled(unsigned dev, std::uint64_t nanoseconds);

@@ -136,7 +136,7 @@ bool correct(unsigned dev, Device &device, region::Kind kind, IfOver if_over, st
 }
 
 std::uint64_t expected_untracked(unsigned dev, region::Kind kind) {
-  if (kind == region::Kind::context) return rank().expected_context(dev);
+  if (kind == region::Kind::context) return rank().context_figure(dev).bytes;
   Untracked *state = untracked.get();
   if (state == nullptr || kind != region::Kind::module) return 0;
   ScopedLock lock(state->devices[dev].mutex);
@@ -204,7 +204,7 @@ void settle_untracked(unsigned dev, region::Kind kind) {
   if (state == nullptr) return;
   Device &device = state->devices[dev];
   ScopedLock lock(device.mutex);
-  const std::uint64_t gone = kind == region::Kind::context  ? rank().expected_context(dev)
+  const std::uint64_t gone = kind == region::Kind::context  ? rank().context_figure(dev).bytes
                              : kind == region::Kind::module ? device.last_module
                                                             : 0;
   correct(dev, device, kind, IfOver::charge, gone);
