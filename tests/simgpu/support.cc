@@ -23,6 +23,8 @@ size_t free_bytes() {
 }
 
 void ContextTest::SetUp() {
+  // The client of the test before may be dead, and the node not have noticed yet.
+  ASSERT_TRUE(eventually([] { return held_bytes(0) == 0; }));
   OK(cuInit(0));
   OK(cuCtxCreate_v2(&context_, 0, 0));
   free_at_start_ = free_bytes();
