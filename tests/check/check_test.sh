@@ -85,7 +85,7 @@ printf '%s\n' "the report is $work/report.txt" '7 passed, 1 failed, 2 skipped' >
 show_gpu_report >"$work/said"
 equal "the summary of a report" $'   section  result  time\n   machine  ok  0:01\n   ' "$(<"$work/said")"
 equal "what a report counted" "7 passed, 1 failed, 2 skipped" "$passed passed, $failed failed, $skipped skipped"
-equal "what to do with it" "please read $work/report.txt and send it to us" "$note"
+equal "what to do with it" "please read ${work#"$source_dir"/}/report.txt and send it to us" "$note"
 
 # ---- packages -------------------------------------------------------------------------------------------------------
 

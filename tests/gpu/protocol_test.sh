@@ -7,6 +7,9 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/build/tests/gpu" "$work/sections" "$work/out" "$work/verysecretperson"
 ln -s /bin/true "$work/build/tests/gpu/gpu_tables"
 export HOME=$work/verysecretperson
+id() { echo verysecretuser; }
+uname() { echo secrethost7; }
+export -f id uname
 
 section() { # NAME SECONDS BODY
   echo "$1 $2 The section $1" >>"$work/sections/sections.txt"
@@ -16,7 +19,7 @@ section works 10 'echo a table; conclude "it works"; conclude "twice"'
 section breaks 10 'conclude "it broke"; echo in pieces >&2; return 3'
 section cannot 10 'not_run "there is no moon"'
 section hangs 1 'echo half a table; sleep 600 & echo $! >"$out/pid"; wait'
-section tells 10 'echo "$HOME/x /home/someone/y"; echo "vgpu-run 7 on $(uname -n), GPU-516d6770-7500-4000-8000-000000000001"'
+section tells 10 'echo "$HOME/x /home/someone/y"; echo "secrethost7: verysecretuser"; echo "vgpu-run 7 on $(uname -n), GPU-516d6770-7500-4000-8000-000000000001"'
 
 protocol() { "$here/protocol.sh" --build "$work/build" --out "$work/out" --sections "$work/sections" "$@"; }
 said=$(protocol 2>&1)
@@ -39,14 +42,29 @@ has '^hangs +failed +0:0[0-9]  did not end within 1 s; before that: half a table
 has '^2 ok, 2 failed, 1 not run'
 has '^PATH/x PATH$'
 has '^vgpu-run 7 on HOST, GPU-UUID$'
-has_not verysecretperson
+has '^HOST: USER$'
+has_not verysecret
 has_not someone
 ! grep -qs '^State:.[^ZX]' "/proc/$(<"$work/out/pid")/status" || complain "what a section started outlives it"
 [ "$(head -n 3 <<<"$report" | grep -c '^section  *result')" = 1 ] || complain "the summary does not come first"
 
+# Interrupted, it reports what it has.
+rm "$work"/sections/* "$work"/out/*
+section works 10 'conclude "it works"'
+section waits 60 'touch "$out/waiting"; sleep 50'
+section never 10 'conclude "too late"'
+"$here/protocol.sh" --build "$work/build" --out "$work/out" --sections "$work/sections" >/dev/null 2>&1 &
+for _ in {1..300}; do [ ! -e "$work/out/waiting" ] || break; sleep 0.1; done
+kill $!
+wait $!
+report=$(cat "$work"/out/vgpu-gpu-report-*.txt)
+has '^works +ok '
+has '^waits +not run +0:[0-9]+  interrupted$'
+has '^never +not run +0:00  interrupted$'
+
 echo 'endless 3600 The section endless' >>"$work/sections/sections.txt"
 said=$(protocol 2>&1)
-[ "$said" = "protocol.sh: the sections may take 3641 s, which is more than an hour" ] || complain "too long, but: $said"
+[ "$said" = "protocol.sh: the sections may take 3680 s, which is more than an hour" ] || complain "too long, but: $said"
 # And the real ones.
 [ "$(awk '/^[^#]/ { sum += $2 } END { print sum }' "$here/sections/sections.txt")" -lt 3600 ] || complain "the protocol takes an hour"
 

@@ -37,6 +37,7 @@ expect "a refusal in the books" grep -qE '^malloc 1 TiB .* as expected$' "$repor
 expect "nothing was left by the program in the books" grep -qE '^exit  *\+0\.0$' "$report"
 expect "books of every step" test "$(rows books '(as expected|CUDA_ERROR_[A-Z_]*)$')" -ge 27
 expect "blocks of 2 MiB are seen" grep -qE '^4 KiB  *1536 .* 2 MiB  ' "$report"
+expect "and said in a sentence" grep -q '^sizes .*blocks of 2 MiB, shared by pieces of up to 1 MiB;' "$report"
 expect "NVML lists us by our PID" grep -q 'list: getpid()' "$report"
 expect "and late" grep -qE 'the process is listed  *[1-9][0-9.]* ms' "$report"
 expect "local memory comes with a launch" grep -qE '^launch with 2 KiB of local memory  *[0-9]+  *\+160\.0' "$report"

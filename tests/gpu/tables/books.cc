@@ -115,13 +115,12 @@ int books(char **command) {
     return 1;
   }
   const Watcher watcher(pid, region, before);
-  Table table({"step", "took us", "books MiB", "process MiB", "device MiB", "books - held", "result"});
+  Table table(20, {"step", "took us", "books MiB", "process MiB", "device MiB", "books - held", "     result"});
   Worst over, under;
   unsigned unexpected = 0, steps_over = 0, steps = 0;
   constexpr std::int64_t kMiB = 1 << 20;
   for (const Step &step : kSteps) {
     if (!child.ask(step.order, &answer)) {
-      table.print();
       conclude(format("the program ended at the step '%s'", step.title));
       return 1;
     }
@@ -146,7 +145,6 @@ int books(char **command) {
   std::uint64_t after = before;
   device_used(&after);
   table.add({"exit", "", "", "", mib_signed(static_cast<std::int64_t>(after - before)), "", ""});
-  table.print();
   std::printf(
       "held: the process's figure where NVML has one, else the device's since the start\n"
       "managed memory is charged in full and is not on the device before it is used\n");

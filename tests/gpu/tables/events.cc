@@ -77,7 +77,7 @@ int events() {
   launch(long_kernel);
   wait();
 
-  Table table({"call", "us each"});
+  Table table(48, {"call", "us each"});
   const auto row = [&](const char *what, double us) { table.add({what, format("%.2f", us)}); };
   CUcontext context = nullptr;
   const double launch_us = cost(
@@ -153,7 +153,6 @@ int events() {
   row("between two events with nothing between", median(nothing));
   row("between two events, a kernel of 200 us", seen.elapsed_us);
   row("the same, by a host that polls for its end", seen.host_us);
-  table.print();
   conclude(format("a launch takes %.2f us, a timed event %.2f us", launch_us, record_us));
   return 0;
 }

@@ -30,7 +30,7 @@ int growth() {
   const double context_ms = seconds_since(start) * 1e3;
   sleep_ms(300);
   device_used(&with_context);
-  Table table({"what", "took us", "took MiB", "result"});
+  Table table(34, {"what", "took us", "took MiB", "result"});
   table.add({"primary context (by NVML)", format("%.0f", context_ms * 1e3), mib(with_context - idle), ""});
   const auto row = [&](const char *what, const std::function<CUresult()> &call) {
     const std::uint64_t before = free_bytes();
@@ -60,7 +60,6 @@ int growth() {
     return CU(cuStreamSynchronize)(stream);
   });
   row("module unloaded", [] { return CU(cuModuleUnload)(module); });
-  table.print();
   conclude(format("a bare context takes %s MiB and %.0f ms", mib(with_context - idle).c_str(), context_ms));
   return 0;
 }

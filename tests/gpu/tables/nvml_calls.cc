@@ -136,7 +136,7 @@ void describe_memory() {
   two.version = nvmlMemory_v2;
   size_t free = 0, total = 0;
   CU(cuMemGetInfo_v2)(&free, &total);
-  Table table({"MiB", "total", "used", "free", "reserved", "total - free - used"});
+  Table table(26, {"MiB", "   total", "used", "free", "reserved", "total - free - used"});
   const auto row = [&](const char *name, std::uint64_t all, std::uint64_t used, std::uint64_t rest,
                        const std::string &reserved) {
     table.add(
@@ -148,7 +148,6 @@ void describe_memory() {
   const bool has_two = nvml("nvmlDeviceGetMemoryInfo_v2", nvml_device(), &two) == NVML_SUCCESS;
   if (has_two) row("nvmlDeviceGetMemoryInfo_v2", two.total, two.used, two.free, mib(two.reserved));
   row("cuMemGetInfo", total, total - free, free, "");
-  table.print();
   if (!has_two || two.reserved == 0) return;
   const bool without = two.total - two.free - two.used >= two.reserved;
   std::printf("so `used` of _v2 is %s what is reserved\n", without ? "without" : "with");
@@ -181,7 +180,7 @@ int nvml_calls() {
   listed_processes(&before);
   make_context();
   sleep_ms(500);  // until we are listed
-  Table table({"function", "answer", "least us", "median us", "most us", ""});
+  Table table(42, {"function", "          answer", "least us", "median us", "most us", ""});
   unsigned answered = 0;
   double slowest = 0;
   const std::vector<Call> all = calls();
@@ -200,7 +199,6 @@ int nvml_calls() {
     table.add({one.name, name_of(result), format("%.1f", times.front()), format("%.1f", median),
                format("%.1f", times.back()), remark(one.name, result)});
   }
-  table.print();
   std::printf("nvmlDeviceSetMemoryLimits_v1: %s\n\n",
               nvml_function("nvmlDeviceSetMemoryLimits_v1") != nullptr ? "there" : "not in this driver");
   describe_memory();

@@ -1,4 +1,5 @@
 // How late NVML shows what another process does; and a watcher for the length of a measurement.
+#include <cstdio>
 #include <functional>
 
 #include "child.h"
@@ -73,7 +74,7 @@ int nvml_moments() {
     conclude("another process did not get a context");
     return 1;
   }
-  Table table({"after", "until NVML shows it"});
+  Table table(46, {"after", "until NVML shows it"});
   const double listed = until([&] { return is_listed(pid); });
   table.add({"a context was made: the process is listed", moment(listed)});
   table.add({"... and has a figure", moment(until([&] { return held_by(pid) > 0; }))});
@@ -95,7 +96,7 @@ int nvml_moments() {
   child.end();
   table.add({"the process ended: it is not listed", moment(until([&] { return !is_listed(pid); }))});
   table.add({"... and the device has its memory back", moment(until([&] { return used() <= before; }))});
-  table.print();
+  std::printf("a row with ... counts from the one before it\n");
   conclude(format("a new process is listed after %s, new memory after %s", moment(listed).c_str(),
                   moment(device_late).c_str()));
   return 0;

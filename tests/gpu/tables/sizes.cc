@@ -35,7 +35,13 @@ std::string distance_text(std::int64_t bytes) {
 }
 std::string growth_text(std::uint64_t bytes) { return size_name(bytes); }
 
-void describe(std::uint64_t bytes, Table *table) {
+// What the sizes have in common.
+struct Blocks {
+  std::uint64_t least_step = 0;      // by which memory shrank
+  std::uint64_t largest_shared = 0;  // size of pieces of which several came with one step
+};
+
+void describe(std::uint64_t bytes, Table *table, Blocks *found) {
   const unsigned count = pieces_of(bytes);
   std::vector<CUdeviceptr> pieces;
   std::map<std::int64_t, unsigned> distances;
@@ -64,6 +70,10 @@ void describe(std::uint64_t bytes, Table *table) {
   unsigned steps = 0;
   for (const auto &[growth, times] : growths) steps += times;
   const std::uint64_t taken = free_before - free;
+  if (steps > 0 && (found->least_step == 0 || growths.begin()->first < found->least_step)) {
+    found->least_step = growths.begin()->first;
+  }
+  if (steps < pieces.size()) found->largest_shared = bytes;
   for (const CUdeviceptr pointer : pieces) CU(cuMemFree_v2)(pointer);
   const std::uint64_t kept = free_before - std::min(free_before, free_bytes());
   table->add(
@@ -76,7 +86,7 @@ void describe(std::uint64_t bytes, Table *table) {
 
 // Whether sizes share blocks: one piece of each, all held.
 void describe_mixture() {
-  Table table({"one piece of each", "offset in 2 MiB", "block", "grows by"});
+  Table table(17, {"one piece of each", "offset in 2 MiB", "block", "grows by"});
   std::map<std::uint64_t, size_t> blocks;
   std::vector<CUdeviceptr> pieces;
   for (const std::uint64_t bytes : kSizes) {
@@ -89,17 +99,16 @@ void describe_mixture() {
                size_name(before - free_bytes())});
   }
   for (const CUdeviceptr pointer : pieces) CU(cuMemFree_v2)(pointer);
-  table.print();
 }
 
 }  // namespace
 
 int sizes() {
   make_context();
-  Table table({"cuMemAlloc of", "pieces", "distance", "aligned to", "2 MiB blocks", "steps", "each step", "taken MiB",
-               "NVML MiB", "taken/asked", "kept after free", "us each"});
-  for (const std::uint64_t bytes : kSizes) describe(bytes, &table);
-  table.print();
+  Blocks found;
+  Table table(17, {"cuMemAlloc of", "pieces", "       distance", "aligned to", "2 MiB blocks", "steps",
+                   "     each step", "taken MiB", "NVML MiB", "taken/asked", "kept after free", "us each"});
+  for (const std::uint64_t bytes : kSizes) describe(bytes, &table, &found);
   std::printf(
       "distance: between the addresses of one piece and the next; step: an allocation at which cuMemGetInfo fell\n\n");
   describe_mixture();
@@ -108,7 +117,8 @@ int sizes() {
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, device()};
   CU(cuMemGetAllocationGranularity)(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
-  conclude(format("%zu sizes of cuMemAlloc; granularity of cuMemCreate %s", std::size(kSizes),
+  conclude(format("blocks of %s, shared by pieces of up to %s; granularity of cuMemCreate %s",
+                  size_name(found.least_step).c_str(), size_name(found.largest_shared).c_str(),
                   size_name(granularity).c_str()));
   return 0;
 }

@@ -69,15 +69,15 @@ inline double seconds_since(Clock::time_point start) {
 }
 void sleep_ms(unsigned ms);
 
-// Text in columns: the first one flush left, the others flush right.
+// Text in columns, written row by row, so that a report has the rows before a hang. The first column is flush left in `width`
+// characters, the others flush right in what their titles take (8 at least), and what has no title flush left at the end.
 class Table {
  public:
-  explicit Table(std::vector<std::string> titles) : rows_{std::move(titles)} {}
-  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
-  void print() const;
+  Table(size_t width, const std::vector<std::string> &titles);
+  void add(const std::vector<std::string> &row);
 
  private:
-  std::vector<std::vector<std::string>> rows_;
+  std::vector<size_t> widths_;
 };
 
 std::string format(const char *text, ...) __attribute__((format(printf, 1, 2)));

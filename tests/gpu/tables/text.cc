@@ -7,21 +7,20 @@
 
 namespace tables {
 
-void Table::print() const {
-  std::vector<size_t> widths;
-  for (const auto &row : rows_) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+Table::Table(size_t width, const std::vector<std::string> &titles) : widths_{width} {
+  for (size_t i = 1; i < titles.size(); ++i)
+    widths_.push_back(titles[i].empty() ? 0 : std::max<size_t>(titles[i].size(), 8));
+  add(titles);
+}
+
+void Table::add(const std::vector<std::string> &row) {
+  std::string line;
+  for (size_t i = 0; i < row.size(); ++i) {
+    const std::string gap(widths_[i] - std::min(widths_[i], row[i].size()), ' ');
+    line += i == 0 ? row[i] + gap : "  " + gap + row[i];
   }
-  for (const auto &row : rows_) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) {
-      const std::string gap(widths[i] - row[i].size(), ' ');
-      line += i == 0 ? row[i] + gap : "  " + gap + row[i];
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    std::printf("%s\n", line.c_str());
-  }
+  line.erase(line.find_last_not_of(' ') + 1);
+  std::printf("%s\n", line.c_str());
   std::fflush(stdout);
 }
 
