@@ -65,7 +65,15 @@ has '^never +not run +0:00  interrupted$'
 echo 'endless 3600 The section endless' >>"$work/sections/sections.txt"
 said=$(protocol 2>&1)
 [ "$said" = "protocol.sh: the sections may take 3680 s, which is more than an hour" ] || complain "too long, but: $said"
-# And the real ones.
+
+# What the section about shares calls a failure.
+judged() { printf '%s\n' "$@" | (simulated=yes && . "$here/sections/shares.sh" && judge >/dev/null); }
+judged '21.9 20 99 a' '46 50 99 b' || complain "2 points more and 92 % are within the limits"
+judged '30 50 31 a' || complain "a program that gets no more without a limit has what it could have"
+! judged '22.1 20 99 a' '50 50 99 b' || complain "2.1 points too much are not noticed"
+! judged '20 20 99 a' '44 50 99 b' || complain "88 % of a share are not noticed"
+
+# The protocol itself.
 [ "$(awk '/^[^#]/ { sum += $2 } END { print sum }' "$here/sections/sections.txt")" -lt 3600 ] || complain "the protocol takes an hour"
 
 [ "$failures" -eq 0 ] || { printf '%s\n' "$report" && exit 1; }

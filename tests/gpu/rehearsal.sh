@@ -38,11 +38,11 @@ expect "nothing was left by the program in the books" grep -qE '^exit  *\+0\.0$'
 expect "books of every step" test "$(rows books '(as expected|CUDA_ERROR_[A-Z_]*)$')" -ge 27
 expect "blocks of 2 MiB are seen" grep -qE '^4 KiB  *1536 .* 2 MiB  ' "$report"
 expect "and said in a sentence" grep -q '^sizes .*blocks of 2 MiB, shared by pieces of up to 1 MiB;' "$report"
-expect "NVML lists us by our PID" grep -q 'list: getpid()' "$report"
+expect "NVML lists us by our PID" grep -q '^nvml .* we are listed as getpid(); memory v2: used is without reserved;' "$report"
 expect "and late" grep -qE 'the process is listed  *[1-9][0-9.]* ms' "$report"
 expect "local memory comes with a launch" grep -qE '^launch with 2 KiB of local memory  *[0-9]+  *\+160\.0' "$report"
 expect "events in three ways" test "$(rows events '^cuEventRecord .*( +[0-9.]+){3}$')" -ge 1
-expect "four programs, four shares each" test "$(rows shares 'stream.*( +[0-9.]+ \([0-9.]+\)){4}$')" = 4
+expect "four programs, four shares each" test "$(rows shares '^kernels of .*( +[0-9.]+ \([0-9.]+\)){4}$')" = 4
 expect "nobody's name" test "$(grep -cE 'verysecretperson|GPU-[0-9a-f]{8}-' "$report")" = 0
 expect "nor the host's" test "$(grep -cw "on $(uname -n)" "$report")" = 0
 expect "nor a path" test "$(grep -cF -e "$scratch" -e "$build" "$report")" = 0

@@ -129,8 +129,8 @@ std::vector<Call> calls() {
   };
 }
 
-// `used` is with or without what the driver reserves: the arithmetic tells.
-void describe_memory() {
+// Returns whether `used` is with or without what the driver reserves: the arithmetic tells.
+std::string describe_memory() {
   nvmlMemory_t one{};
   nvmlMemory_v2_t two{};
   two.version = nvmlMemory_v2;
@@ -148,29 +148,29 @@ void describe_memory() {
   const bool has_two = nvml("nvmlDeviceGetMemoryInfo_v2", nvml_device(), &two) == NVML_SUCCESS;
   if (has_two) row("nvmlDeviceGetMemoryInfo_v2", two.total, two.used, two.free, mib(two.reserved));
   row("cuMemGetInfo", total, total - free, free, "");
-  if (!has_two || two.reserved == 0) return;
+  if (!has_two || two.reserved == 0) return "all there is";
   const bool without = two.total - two.free - two.used >= two.reserved;
-  std::printf("so `used` of _v2 is %s what is reserved\n", without ? "without" : "with");
+  return without ? "without reserved" : "with reserved";
 }
 
 // Under which number we are listed, by what was listed before we had a context.
 std::string own_number(const std::vector<ListedProcess> &before) {
   std::vector<ListedProcess> now;
-  if (!listed_processes(&now)) return "it lists nobody";
+  if (!listed_processes(&now)) return "nobody: there is no list";
   if (find_process(now, static_cast<unsigned>(getpid())) != nullptr) return "getpid()";
   for (const ListedProcess &one : now) {
     if (find_process(before, one.pid) == nullptr) return format("%u, which is not getpid()", one.pid);
   }
-  return "none";
+  return "nobody";
 }
 
-void describe_pids(const std::vector<ListedProcess> &before) {
+void describe_pids() {
   std::ifstream status("/proc/self/status");
   std::string line;
   while (std::getline(status, line) && line.rfind("NSpid:", 0) != 0) {
   }
   std::replace(line.begin(), line.end(), '\t', ' ');
-  std::printf("our number in NVML's list: %s (%s)\n", own_number(before).c_str(), line.c_str());
+  std::printf("our PIDs: %s\n", line.c_str());
 }
 
 }  // namespace
@@ -182,28 +182,30 @@ int nvml_calls() {
   sleep_ms(500);  // until we are listed
   Table table(42, {"function", "          answer", "least us", "median us", "most us", ""});
   unsigned answered = 0;
-  double slowest = 0;
+  double longest = 0;
   const std::vector<Call> all = calls();
   for (const Call &one : all) {
     std::vector<double> times;
     nvmlReturn_t result = NVML_SUCCESS;
     const Clock::time_point start = Clock::now();
     while (times.size() < 20 && (times.size() < 3 || seconds_since(start) < 1)) {
-      const Clock::time_point before = Clock::now();
+      const Clock::time_point called = Clock::now();
       result = one.call();
-      times.push_back(seconds_since(before) * 1e6);
+      times.push_back(seconds_since(called) * 1e6);
     }
     std::sort(times.begin(), times.end());
     const double median = times[times.size() / 2];
-    if (result == NVML_SUCCESS) ++answered, slowest = std::max(slowest, median);
+    if (result == NVML_SUCCESS) ++answered, longest = std::max(longest, times.back());
     table.add({one.name, name_of(result), format("%.1f", times.front()), format("%.1f", median),
                format("%.1f", times.back()), remark(one.name, result)});
   }
   std::printf("nvmlDeviceSetMemoryLimits_v1: %s\n\n",
               nvml_function("nvmlDeviceSetMemoryLimits_v1") != nullptr ? "there" : "not in this driver");
-  describe_memory();
-  describe_pids(before);
-  conclude(format("%u of %zu functions answer, the slowest after %.0f us", answered, all.size(), slowest));
+  const std::string used = describe_memory(), number = own_number(before);
+  describe_pids();
+  conclude(format("%u of %zu functions answer, the longest after %.1f ms", answered, all.size(), longest / 1e3));
+  conclude("we are listed as " + number);
+  conclude("memory v2: used is " + used);
   return answered > 0 ? 0 : 1;
 }
 

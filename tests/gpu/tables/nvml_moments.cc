@@ -97,8 +97,8 @@ int nvml_moments() {
   table.add({"the process ended: it is not listed", moment(until([&] { return !is_listed(pid); }))});
   table.add({"... and the device has its memory back", moment(until([&] { return used() <= before; }))});
   std::printf("a row with ... counts from the one before it\n");
-  conclude(format("a new process is listed after %s, new memory after %s", moment(listed).c_str(),
-                  moment(device_late).c_str()));
+  conclude(
+      format("until a new process is listed: %s, new memory: %s", moment(listed).c_str(), moment(device_late).c_str()));
   return 0;
 }
 
