@@ -30,9 +30,9 @@ judge() {
 
 section_shares() {
   local kernel streams limit percent nvml free name row
-  printf '%-27s  %16s  %16s  %16s  %16s\n' "busy with" "no limit" "20 %" "50 %" "80 %"
+  printf '%-28s  %16s  %16s  %16s  %16s\n' "busy with" "no limit" "20 %" "50 %" "80 %"
   while read -r kernel streams name; do
-    row=$(printf '%-27s' "$name")
+    row=$(printf '%-28s' "$name")
     for limit in none 20 50 80; do
       read -r percent nvml < <(measure "$limit" "$kernel" "$streams") || { printf '%s\n' "$row" && return 1; }
       row+=$(printf '  %16s' "$percent ($nvml)")
