@@ -23,7 +23,7 @@ stages=(
 on_request=(
   "build    quick Everything is built, in build/"
   "demo     demo  What ./demo.sh runs is built, in build/"
-  "gpu      quick What can be shown on this machine's own GPU"
+  "gpu      quick A report of what this machine's own GPU and driver do"
 )
 declare -A levels_of=([demo]=demo [quick]="demo quick" [all]="demo quick all")
 
@@ -40,7 +40,7 @@ counts: "N passed, M failed".
   --build         only install what is missing, and build
   --demo          the same, of what ./demo.sh needs
   --mutants       only see that every mutation of the protocol's code breaks a test
-  --gpu           only what can be shown on the GPU of this machine
+  --gpu           only measure on the GPU of this machine, and write a report for us: at most an hour
   --only STAGES   only these stages
   --help          this text
 

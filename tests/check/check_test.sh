@@ -6,7 +6,7 @@ work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 source_dir=$PWD build_dir=$work log_dir=$work/log stage=stage log=$work/log/stage.log level=quick
 mkdir "$log_dir" && : >"$log"
-for part in log progress packages tests; do . "tests/check/$part.sh" || exit 1; done
+for part in log progress packages tests stages; do . "tests/check/$part.sh" || exit 1; done
 
 failures=0
 equal() { [ "$2" = "$3" ] || { printf '%s: expected\n%s\nbut got\n%s\n' "$1" "$2" "$3" && failures=$((failures + 1)); }; }
@@ -75,6 +75,17 @@ said=$(measured build x 1 0 broken)
 equal "the status of what failed" 3 $?
 has 'failed (status 3): broken' "$said"
 has '| it broke here' "$said"
+
+# ---- the report of a GPU ----------------------------------------------------------------------------------------------
+
+printf '%s\n' 'section machine, at most 1:00: The machine' 'section books, at most 5:00: Books' >"$log"
+equal "how far the protocol is" "1 $(grep -c '^[^#]' tests/gpu/sections/sections.txt) books" "$(measure_gpu_sections)"
+printf '%s\n' 'slurm-vgpu 1' '' 'section  result  time' 'machine  ok  0:01' '' 'more' >"$work/report.txt"
+printf '%s\n' "the report is $work/report.txt" '7 passed, 1 failed, 2 skipped' >>"$log"
+show_gpu_report >"$work/said"
+equal "the summary of a report" $'   section  result  time\n   machine  ok  0:01\n   ' "$(<"$work/said")"
+equal "what a report counted" "7 passed, 1 failed, 2 skipped" "$passed passed, $failed failed, $skipped skipped"
+equal "what to do with it" "please read ${work#"$source_dir"/}/report.txt and send it to us" "$note"
 
 # ---- packages -------------------------------------------------------------------------------------------------------
 

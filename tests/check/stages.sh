@@ -103,5 +103,26 @@ archive_is_complete() {
 # Only on request: a machine's own GPU is not ours to use unasked.
 stage_gpu() {
   have nvidia-smi && nvidia-smi -L >>"$log" 2>&1 || skip "this machine has no NVIDIA GPU with a working driver" || return
-  stage_build && run_tests_in "$build_dir" check-gpu gpu_tests
+  stage_build || return
+  [ -x "$build_dir/tests/gpu/gpu_tables" ] || skip "gpu_tables is not built; it needs the headers of CUDA 13 and NVML" || return
+  local status=0
+  with_progress sections measure_gpu_sections logged tests/gpu/protocol.sh --build "$build_dir" --out "$build_dir" || status=$?
+  show_gpu_report
+  return "$status"
+}
+
+# protocol.sh says "section NAME, ..." when one begins.
+measure_gpu_sections() {
+  awk -v total="$(grep -c '^[^#]' tests/gpu/sections/sections.txt)" '
+    /^section / { now = $2; sub(/,$/, "", now); begun++ }
+    END         { print (begun > 0 ? begun - 1 : 0), total, now }' "$log"
+}
+
+show_gpu_report() {
+  local report counts='([0-9]+) passed, ([0-9]+) failed(, ([0-9]+) skipped)?$'
+  report=$(sed -n 's/^the report is //p' "$log" | tail -n 1)
+  [ -n "$report" ] || { show_log && return; }
+  [[ $(tail -n 1 "$log") =~ $counts ]] && passed=${BASH_REMATCH[1]} failed=${BASH_REMATCH[2]} skipped=${BASH_REMATCH[4]:-0}
+  sed -n '/^section  *result/,/^$/s/^/   /p' "$report"
+  note="please read ${report#"$source_dir"/} and send it to us"
 }
