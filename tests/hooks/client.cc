@@ -15,6 +15,7 @@
 //   total DEVICE | total32 DEVICE
 //   uuid DEVICE
 //   nvml init | nvml INDEX | nvml2 INDEX      UUID, total, free, used (and reserved)
+//   bar1 INDEX                                UUID, total, free, used
 //   flood COUNT                 live allocations; nanoseconds of a pair with few and with that many of them
 #include <time.h>
 
@@ -159,6 +160,16 @@ int nvml2(Arguments &arguments, Values &values) {
   return result;
 }
 
+int bar1(Arguments &arguments, Values &values) {
+  nvmlDevice_t gpu = nullptr;
+  int result = nvml_device(arguments, &gpu, values);
+  if (result != NVML_SUCCESS || gpu == nullptr) return result;
+  nvmlBAR1Memory_t memory = {};
+  result = DRIVER(nvmlDeviceGetBAR1MemoryInfo)(gpu, &memory);
+  values << ' ' << memory.bar1Total << ' ' << memory.bar1Free << ' ' << memory.bar1Used;
+  return result;
+}
+
 // The best of several rounds: what others do on the machine only ever adds.
 double pair_ns() {
   constexpr int kRounds = 20, kPairs = 500;
@@ -218,6 +229,7 @@ int run(Arguments &arguments, Values &values) {
       {"uuid", uuid},
       {"nvml", nvml},
       {"nvml2", nvml2},
+      {"bar1", bar1},
       {"flood", flood},
   };
   return commands.at(next<std::string>(arguments))(arguments, values);
