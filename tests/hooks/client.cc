@@ -1,4 +1,5 @@
 // hooks_client: does what the lines on its standard input say, and answers each with a result and values.
+// hooks_client nulls: see null_calls.h.
 // hooks_client stress RANK SEED: a rank of the stress test, see stress_rank.h.
 //
 //   init                        cuInit
@@ -30,6 +31,7 @@
 #include <vector>
 
 #include "calls.h"
+#include "null_calls.h"
 #include "stress_rank.h"
 
 namespace vgpu::test {
@@ -239,6 +241,7 @@ int run(Arguments &arguments, Values &values) {
 }  // namespace vgpu::test
 
 int main(int argc, char **argv) {
+  if (argc == 2 && std::strcmp(argv[1], "nulls") == 0) return vgpu::test::run_null_calls();
   if (argc == 4 && std::strcmp(argv[1], "stress") == 0) {
     return vgpu::test::run_stress_rank(static_cast<unsigned>(std::stoul(argv[2])),
                                        static_cast<unsigned>(std::stoul(argv[3])));
