@@ -81,6 +81,8 @@ CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned 
 
 #if CUDA_VERSION < 13000
 CUresult cuCtxSynchronize_v2(CUcontext context);
+CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type);
+CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type);
 #endif
 
 // NVML names its structures by macros, so these tell whether the header knows them.

@@ -226,12 +226,17 @@ Choice vgpu_choose_dlsym(void *handle, const char *name, const void *caller) {
 Choice vgpu_choose_dlvsym(void *handle, const char *name, const char *version, const void *caller) {
   VersionFunction *real = next_dlvsym.get();
   if (real == nullptr || !region_is_expected()) return jump(real);
-  if (void *ours = ours_if_skipped(name, caller)) return answer(ours);
+  if (void *ours = ours_if_skipped(name, caller))
+    return real(RTLD_NEXT, name, version) ? answer(ours) : answer(nullptr);
   const int row = find_hook(name);
-  if (row < 0 || handle == RTLD_NEXT) return jump(real);
-  // Never ours, which have no version.
-  void *found = real(handle, name, version);
-  return found != nullptr ? choose(static_cast<unsigned>(row), found, true) : answer(nullptr);
+  if (row < 0 || (handle == RTLD_NEXT && !precedes_us(caller))) return jump(real);
+  void *found = real(handle == RTLD_NEXT ? RTLD_DEFAULT : handle, name, version);
+  // Ours have no version. A loader that takes that for any version has found them nevertheless: the driver's decides.
+  if (is_one_of_ours(found)) found = real(RTLD_NEXT, name, version);
+  if (found == nullptr) return answer(nullptr);
+  // The first that has it may be the caller, who asks for the next.
+  if (handle == RTLD_NEXT && !belongs_to(kSymbolRows[row].library, found)) return jump(real);
+  return choose(static_cast<unsigned>(row), found, true);
 }
 
 Choice vgpu_choose_dlopen(const char *, int) {

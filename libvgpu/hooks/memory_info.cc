@@ -28,19 +28,27 @@ void show_memory(unsigned dev, Size *free, Size *total) {
 
 template <typename Size, typename Call>
 CUresult memory_info(Size *free, Size *total, Call call) {
-  const CUresult result = call();
-  Place place;
-  if (result != CUDA_SUCCESS || mode() != Mode::active) return result;
-  settle_untracked_when_due();
-  recheck_pools_when_due();
-  if (current_place(&place) && place.dev != kNotInJob) show_memory(static_cast<unsigned>(place.dev), free, total);
+  // Programs leave out what they do not want to know; the driver says whether they may.
+  Size free_now = 0, total_now = 0;
+  const CUresult result = call(free != nullptr ? &free_now : nullptr, total != nullptr ? &total_now : nullptr);
+  if (result != CUDA_SUCCESS) return result;
+  if (mode() == Mode::active) {
+    Place place;
+    settle_untracked_when_due();
+    recheck_pools_when_due();
+    if (current_place(&place) && place.dev != kNotInJob) {
+      show_memory(static_cast<unsigned>(place.dev), &free_now, &total_now);
+    }
+  }
+  if (free != nullptr) *free = free_now;
+  if (total != nullptr) *total = total_now;
   return result;
 }
 
 template <typename Size, typename Call>
 CUresult total_memory(Size *bytes, CUdevice ordinal, Call call) {
   const CUresult result = call();
-  if (result != CUDA_SUCCESS || mode() != Mode::active) return result;
+  if (result != CUDA_SUCCESS || bytes == nullptr || mode() != Mode::active) return result;
   const int dev = region_device(ordinal);
   if (dev != kNotInJob) *bytes = std::min(*bytes, fit<Size>(job_region().memory_limit(static_cast<unsigned>(dev))));
   return result;
@@ -51,11 +59,11 @@ CUresult total_memory(Size *bytes, CUdevice ordinal, Call call) {
 extern "C" {
 
 CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
-  return memory_info(free, total, [&] { return REAL(cuMemGetInfo_v2)(free, total); });
+  return memory_info(free, total, [](size_t *f, size_t *t) { return REAL(cuMemGetInfo_v2)(f, t); });
 }
 
 CUresult cuMemGetInfo(unsigned int *free, unsigned int *total) {
-  return memory_info(free, total, [&] { return REAL(cuMemGetInfo)(free, total); });
+  return memory_info(free, total, [](unsigned int *f, unsigned int *t) { return REAL(cuMemGetInfo)(f, t); });
 }
 
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {

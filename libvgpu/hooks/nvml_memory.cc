@@ -46,4 +46,22 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
   return result;
 }
 
+// The window through which the host sees the device's memory. NVML does not know by process who uses it: the job is shown
+// as much of that as it has of the window.
+nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *memory) {
+  const NvmlCall call;
+  const nvmlReturn_t result = REAL(nvmlDeviceGetBAR1MemoryInfo)(device, memory);
+  if (result != NVML_SUCCESS || !call.is_the_programs() || mode() != Mode::active) return result;
+  const int dev = region_device(device);
+  if (dev == kNotInJob) return result;
+  const std::uint64_t limit = job_region().memory_limit(static_cast<unsigned>(dev));
+  if (limit >= memory->bar1Total) return result;
+  const double share = static_cast<double>(limit) / static_cast<double>(memory->bar1Total);
+  memory->bar1Total = limit;
+  memory->bar1Used =
+      std::min<std::uint64_t>(static_cast<std::uint64_t>(share * static_cast<double>(memory->bar1Used)), limit);
+  memory->bar1Free = limit - memory->bar1Used;
+  return result;
+}
+
 }  // extern "C"

@@ -90,6 +90,7 @@ struct Device {
   unsigned primary_flags = 0;
   Pool *default_pool = nullptr;
   Pool *current_pool = nullptr;
+  Pool *managed_pool = nullptr;
   GraphMemory graph_memory;
   Engine engine;
   bool launches_cost = false;  // see launch/prepare.h

@@ -82,12 +82,13 @@ int Server::set_limit(int fd, const Message &message) {
   for (MemoryLimit &limit : node_->limits)
     if (row == nullptr && limit.in_use == 0) row = &limit;
   if (row == nullptr) return ENOSPC;
+  const bool is_limit = message.bytes != 0 || message.extra != UINT64_MAX;
   node_->limit_sequence.fetch_add(1);
   row->device = message.device;
   row->soft_bytes = message.bytes;
   row->hard_bytes = message.extra;
   snprintf(row->cgroup, sizeof row->cgroup, "%s", message.text);
-  row->in_use = 1;
+  row->in_use = is_limit;
   node_->limit_sequence.fetch_add(1);
   return 0;
 }

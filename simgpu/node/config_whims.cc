@@ -17,6 +17,7 @@ bool set_profile(const std::string &name, DeviceFacts *facts) {
   facts->function_bytes = hardware ? 512 << 10 : 0;
   facts->function_ns = hardware ? 200000 : 0;
   facts->local_memory_grows = hardware;
+  facts->concurrent_kernels = hardware ? kMaxRunning : 1;
   return true;
 }
 
@@ -81,6 +82,12 @@ const char *apply_whim(const std::string &key, const std::string &value, DeviceF
   if (key == "local_memory") {
     facts->local_memory_grows = value == "grows";
     return value == "grows" || value == "fixed" ? nullptr : "not one of fixed, grows";
+  }
+  if (key == "concurrent_kernels") {
+    char *end = nullptr;
+    facts->concurrent_kernels = static_cast<uint32_t>(strtoul(value.c_str(), &end, 10));
+    const bool known = *end == '\0' && facts->concurrent_kernels >= 1 && facts->concurrent_kernels <= kMaxRunning;
+    return known ? nullptr : "not a number from 1 to 8";
   }
   if (key == "block") {
     const bool known = parse_bytes(value, &facts->block_bytes);

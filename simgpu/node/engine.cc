@@ -37,7 +37,7 @@ void Engine::attach(DeviceState *device, unsigned slot, ClockPage *clock) {
   copy_ = std::make_unique_for_overwrite<Schedule>();
 }
 
-uint64_t Engine::launch(uint64_t duration_ns) {
+uint64_t Engine::launch(uint64_t duration_ns, uint64_t after, uint64_t sms) {
   if (!owns_queue()) return first_;  // it has ended, like all that this process ever launched
   uint64_t number = queue_->submitted.load(std::memory_order_relaxed) + 1;
   uint64_t depth = device_->facts.queue_depth;
@@ -45,6 +45,8 @@ uint64_t Engine::launch(uint64_t duration_ns) {
   LaunchEntry &entry = queue_->entries[number % kQueueEntries];
   entry.arrival_ns.store(clock_->now_ns() + device_->facts.doorbell_ns, std::memory_order_relaxed);
   entry.duration_ns.store(duration_ns, std::memory_order_relaxed);
+  entry.after.store(after, std::memory_order_relaxed);
+  entry.sms.store(sms, std::memory_order_relaxed);
   entry.finish.store(finish_tag(number), std::memory_order_relaxed);
   queue_->submitted.store(number, std::memory_order_release);
   std::atomic<uint64_t> &users = shared_->users[slot_ / 64];
@@ -149,12 +151,13 @@ void Engine::advance_to(uint64_t ns, bool always_publish) {
   note_earliest_end();
 }
 
-// The next kernel of ours does not end before it has run, however soon others let go of the device.
+// The next kernel of ours does not end before it has run, however soon others let go of the device; those behind it do not
+// count as ended before it has.
 void Engine::note_earliest_end() {
   uint64_t earliest = 0;
   for (uint64_t i = 0; i < copy_->runner_count; i++) {
     const Runner &runner = copy_->runners[i];
-    if (runner.slot == slot_ && runner.remaining_ns != 0) earliest = copy_->now_ns + runner.remaining_ns;
+    if (runner.slot == slot_ && runner.running_count != 0) earliest = copy_->now_ns + runner.running[0].remaining_ns;
   }
   not_before_ns_.store(earliest, std::memory_order_relaxed);
 }

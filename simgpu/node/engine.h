@@ -14,10 +14,11 @@ class Engine {
   void attach(DeviceState *device, unsigned slot, ClockPage *clock);
 
   // Queues a kernel and returns its number, 0 when the queue is full. Numbers grow. For one thread at a time.
-  uint64_t launch(uint64_t duration_ns);
+  // It starts when the kernels up to `after` have ended, and fills so many SMs.
+  uint64_t launch(uint64_t duration_ns, uint64_t after, uint64_t sms);
   // Returns when there is room for another launch.
   void wait_for_room();
-  // Whether the kernel has ended. Of number 0, which is none, and when this process is no longer the node's: yes.
+  // Whether the kernel has ended, and all that were launched before it. Of number 0, which is none, and when this process is no longer the node's: yes.
   bool ended(uint64_t number) { return number <= queue_->done.load(std::memory_order_acquire) || ended_slowly(number); }
   void wait_for(uint64_t number);
   // When an ended kernel ended; 0 when more than a queue's length of others have been launched since.

@@ -1,6 +1,6 @@
-// How a device's time is shared out: one kernel at a time; a process that wants the device while another has it gets it
-// when that one's slice has run out or it has nothing more to run; within a process, kernels run in the order of their
-// launch.
+// How a device's time is shared out: to one process at a time; one that wants the device while another has it gets it when
+// that one's slice has run out or it has nothing more to run. Within a process, kernels start in the order of their launch,
+// but for those that wait for others, and run beside each other if the description allows it and there are SMs for all.
 #include <algorithm>
 
 #include "simgpu/node/engine.h"
@@ -18,9 +18,9 @@ const LaunchEntry *next_kernel(const DeviceSchedule &shared, const Runner &runne
   return waiting - 1 < kQueueEntries ? &queue.entries[(runner.done + 1) % kQueueEntries] : nullptr;
 }
 
-// When the runner can go on.
+// When the runner can go on. If nothing of it runs, the next kernel waits for none.
 uint64_t ready_at(const DeviceSchedule &shared, const Runner &runner) {
-  if (runner.remaining_ns != 0) return 0;
+  if (runner.running_count != 0) return 0;
   const LaunchEntry *kernel = next_kernel(shared, runner);
   return kernel != nullptr ? kernel->arrival_ns.load(std::memory_order_relaxed) : kNever;
 }
@@ -71,14 +71,69 @@ bool window_is_empty(const Schedule &schedule) {
                                                      [](const Runner &runner) { return runner.window_ns == 0; });
 }
 
+// Starts what can run beside what runs. Returns when the next one arrives that is not there yet.
+uint64_t start_kernels(const DeviceState &device, Runner *runner, uint64_t now_ns) {
+  const LaunchQueue &queue = device.schedule.queues[runner->slot];
+  const uint64_t all_sms = device.facts.sm_count;
+  auto sms_of = [&](uint64_t number) {
+    return std::min(all_sms, queue.entries[number % kQueueEntries].sms.load(std::memory_order_relaxed));
+  };
+  uint64_t busy_sms = 0;
+  for (uint64_t i = 0; i < runner->running_count; i++)
+    if (runner->running[i].remaining_ns != 0) busy_sms += sms_of(runner->running[i].number);
+  // Further ahead than this it does not look for one that waits for none of those that run.
+  constexpr uint64_t kLookAhead = 4 * kMaxRunning;
+  const uint64_t waiting = queue.submitted.load(std::memory_order_acquire) - runner->done;
+  const uint64_t last = waiting - 1 < kQueueEntries ? runner->done + std::min(waiting, kLookAhead) : runner->done;
+  uint64_t place = 0;  // in the list of those that run
+  for (uint64_t number = runner->done + 1; number <= last && runner->running_count < device.facts.concurrent_kernels;
+       number++) {
+    while (place < runner->running_count && runner->running[place].number < number) place++;
+    if (place < runner->running_count && runner->running[place].number == number) continue;
+    const LaunchEntry &kernel = queue.entries[number % kQueueEntries];
+    const uint64_t arrival = kernel.arrival_ns.load(std::memory_order_relaxed);
+    if (arrival > now_ns) return arrival;
+    if (kernel.after.load(std::memory_order_relaxed) > runner->done) continue;
+    if (busy_sms + sms_of(number) > all_sms) break;  // nor does what is behind it overtake it
+    busy_sms += sms_of(number);
+    std::copy_backward(runner->running + place, runner->running + runner->running_count,
+                       runner->running + runner->running_count + 1);
+    runner->running[place] = {number, kernel.duration_ns.load(std::memory_order_relaxed)};
+    runner->running_count++;
+  }
+  return kNever;
+}
+
+// How long until the first of those that run ends; 0 if none runs.
+uint64_t first_end(const Runner &runner) {
+  uint64_t first = kNever;
+  for (uint64_t i = 0; i < runner.running_count; i++)
+    if (runner.running[i].remaining_ns != 0) first = std::min(first, runner.running[i].remaining_ns);
+  return first != kNever ? first : 0;
+}
+
 void run(Runner *runner, uint64_t ns, Schedule *schedule) {
-  runner->remaining_ns -= ns;
   runner->busy_ns += ns;
   runner->window_ns += ns;
   schedule->slice_ns -= std::min(schedule->slice_ns, ns);
   schedule->now_ns += ns;
-  if (runner->remaining_ns == 0)
-    schedule->finished[schedule->finished_count++] = {runner->slot, ++runner->done, schedule->now_ns};
+  const uint64_t first = schedule->finished_count;
+  for (uint64_t i = 0; i < runner->running_count; i++) {
+    Running &running = runner->running[i];
+    if (running.remaining_ns == 0) continue;
+    running.remaining_ns -= ns;
+    if (running.remaining_ns == 0)
+      schedule->finished[schedule->finished_count++] = {runner->slot, running.number, schedule->now_ns, 0};
+  }
+  uint64_t ended = 0;
+  while (ended < runner->running_count && runner->running[ended].number == runner->done + 1 &&
+         runner->running[ended].remaining_ns == 0) {
+    runner->done++;
+    ended++;
+  }
+  std::copy(runner->running + ended, runner->running + runner->running_count, runner->running);
+  runner->running_count -= ended;
+  for (uint64_t i = first; i < schedule->finished_count; i++) schedule->finished[i].done = runner->done;
 }
 
 void raise_to(std::atomic<uint64_t> *word, uint64_t value) {
@@ -114,13 +169,9 @@ void refresh_runners(const DeviceSchedule &shared, Schedule *schedule) {
       bool known = std::any_of(schedule->runners, schedule->runners + schedule->runner_count,
                                [slot](const Runner &runner) { return runner.slot == slot; });
       if (known || generation == 0) continue;
-      schedule->runners[schedule->runner_count++] = {slot,
-                                                     generation,
-                                                     queue.done.load(std::memory_order_acquire),
-                                                     0,
-                                                     queue.busy_ns.load(std::memory_order_relaxed),
-                                                     0,
-                                                     0};
+      schedule->runners[schedule->runner_count++] = {slot, generation, queue.done.load(std::memory_order_acquire),
+                                                     0,    {},         queue.busy_ns.load(std::memory_order_relaxed),
+                                                     0,    0};
     }
   }
 }
@@ -129,7 +180,8 @@ void run_schedule(const DeviceState &device, Schedule *schedule, uint64_t to_ns)
   const DeviceSchedule &shared = device.schedule;
   schedule->finished_count = 0;
   schedule->ended_window = 0;
-  while (schedule->now_ns < to_ns && schedule->finished_count < kMaxFinished && schedule->ended_window == 0) {
+  while (schedule->now_ns < to_ns && schedule->finished_count <= kMaxFinished - kMaxRunning &&
+         schedule->ended_window == 0) {
     uint64_t window_end = shared.epoch_ns + ((schedule->now_ns - shared.epoch_ns) / kWindowNs + 1) * kWindowNs;
     Runner *runner = choose(device, schedule);
     if (runner == nullptr) {
@@ -139,19 +191,17 @@ void run_schedule(const DeviceState &device, Schedule *schedule, uint64_t to_ns)
       if (until == window_end) end_window(shared.epoch_ns, schedule);
       continue;
     }
-    if (runner->remaining_ns == 0) {
-      const LaunchEntry *kernel = next_kernel(shared, *runner);
-      // Others have gone on, and its owner has queued more since: what is computed here will not be published.
-      if (kernel == nullptr) continue;
-      runner->remaining_ns = kernel->duration_ns.load(std::memory_order_relaxed);
-    }
-    uint64_t until = std::min(to_ns, window_end);
+    const uint64_t next_start = start_kernels(device, runner, schedule->now_ns);
+    const uint64_t longest = first_end(*runner);
+    // Others have gone on, and its owner has queued more since: what is computed here will not be published.
+    if (longest == 0) continue;
+    uint64_t until = std::min({to_ns, window_end, next_start});
     // Who has used up his slice goes on as long as nobody else wants the device.
     if (schedule->slice_ns > 0)
       until = std::min(until, schedule->now_ns + schedule->slice_ns);
     else
       until = std::min(until, next_arrival(shared, *schedule, runner));
-    run(runner, std::min(runner->remaining_ns, until - schedule->now_ns), schedule);
+    run(runner, std::min(longest, until - schedule->now_ns), schedule);
     if (schedule->now_ns == window_end) end_window(shared.epoch_ns, schedule);
   }
 }
@@ -161,7 +211,7 @@ uint64_t foresee_end(const DeviceState &device, Schedule *schedule, unsigned slo
     run_schedule(device, schedule, to_ns);
     for (uint64_t i = 0; i < schedule->finished_count; i++) {
       const Finished &finished = schedule->finished[i];
-      if (slot == kAnySlot || (finished.slot == slot && finished.number == number)) return finished.at_ns;
+      if (slot == kAnySlot || (finished.slot == slot && finished.done >= number)) return finished.at_ns;
     }
   }
   return to_ns;
@@ -174,7 +224,7 @@ void apply_schedule(DeviceSchedule *shared, const Schedule &schedule) {
     uint64_t unknown = finish_tag(finished.number);
     queue.entries[finished.number % kQueueEntries].finish.compare_exchange_strong(
         unknown, unknown | (finished.at_ns - shared->epoch_ns), std::memory_order_relaxed);
-    raise_to(&queue.done, finished.number);
+    raise_to(&queue.done, finished.done);
   }
   for (uint64_t i = 0; i < schedule.runner_count; i++) {
     const Runner &runner = schedule.runners[i];

@@ -14,7 +14,7 @@
 namespace simgpu {
 
 constexpr uint32_t kMagic = 0x53475055;  // "SGPU"
-constexpr uint32_t kLayoutVersion = 5;
+constexpr uint32_t kLayoutVersion = 7;
 constexpr unsigned kMaxDevices = 16;
 constexpr unsigned kMaxMemoryLimits = 64;
 constexpr unsigned kMaxKernelRules = 16;
@@ -77,6 +77,7 @@ struct DeviceFacts {
   uint64_t function_bytes;      // what a function takes when it is first needed
   uint64_t function_ns;         // and how long loading it takes
   uint64_t block_bytes;         // what allocations are rounded up to; a multiple of kBlockBytes
+  uint32_t concurrent_kernels;  // of a process, where the SMs suffice; at most kMaxRunning
   uint32_t local_memory_grows;  // with the stack, by as many threads as can be resident
 };
 
@@ -121,6 +122,9 @@ struct ProcessSlot {
   uint32_t is_cuda;  // NVML-only clients have a slot too, but are no GPU processes
   uint64_t connected_ns;
   char cgroup[256];
+  // Of its calls; written by the process itself, and only where the node counts them: see counted_call.h.
+  alignas(64) std::atomic<uint64_t> calls;  // entered
+  std::atomic<uint64_t> returned;           // never more than calls
 };
 
 struct MemoryLimit {
@@ -154,6 +158,7 @@ struct NodeState {
   std::atomic<uint32_t> limit_sequence;   // odd while the kernel process writes limits
   // 0 while the node has no file of faults and has lost no device; else another number whenever that file changes.
   std::atomic<uint32_t> faults;
+  uint32_t count_calls;  // 1: clients count their calls
   NvmlManners nvml;
   ProcessSlot slots[kMaxProcesses];
   MemoryLimit limits[kMaxMemoryLimits];

@@ -18,11 +18,14 @@ constexpr unsigned kQueueEntries = 1024;
 constexpr unsigned kWindows = 64;                // how far back utilisation is known
 constexpr uint64_t kWindowNs = 1000000000u / 6;  // NVML's figures are refreshed 6 times a second
 constexpr unsigned kMaxFinished = 64;            // kernels that end in one published step
+constexpr unsigned kMaxRunning = 8;              // kernels of one process that run at the same time
 
 // The finish word has the ordinal of the ring's round in its high bits, so that who is late cannot write into a later round.
 struct LaunchEntry {
   std::atomic<uint64_t> arrival_ns;
   std::atomic<uint64_t> duration_ns;
+  std::atomic<uint64_t> after;  // it starts when all kernels up to this one have ended
+  std::atomic<uint64_t> sms;    // how many it fills
   std::atomic<uint64_t> finish;
 };
 
@@ -38,17 +41,25 @@ struct alignas(64) LaunchQueue {
   LaunchEntry entries[kQueueEntries];
 };
 
-// Where one process's queue is. `remaining_ns` is of its next kernel, 0 before that has started.
+// A kernel that has started. One that has ended stays, with nothing remaining, until all before it have.
+struct Running {
+  uint64_t number;
+  uint64_t remaining_ns;
+};
+
+// Where one process's queue is.
 struct Runner {
   uint64_t slot, generation;
-  uint64_t done;
-  uint64_t remaining_ns;
+  uint64_t done;           // all up to here have ended; the next one is the first of those that run
+  uint64_t running_count;  // by number
+  Running running[kMaxRunning];
   uint64_t busy_ns;
   uint64_t window_ns, last_window_ns;  // busy in the present window and in the one that has just ended
 };
 
 struct Finished {
   uint64_t slot, number, at_ns;
+  uint64_t done;  // the runner's, then
 };
 
 struct Schedule {

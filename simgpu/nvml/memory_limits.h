@@ -7,6 +7,7 @@
 extern "C" {
 
 #ifndef NVML_DEVICE_MEMORY_LIMIT_MAX
+#define NVML_DEVICE_MEMORY_LIMIT_MAX (~0ULL)  // as hard limit, with a soft limit of 0: none
 typedef struct {
   const char *nameSpace;
   unsigned long long softLimit, hardLimit;

@@ -1,5 +1,6 @@
 // Every question for a function gets the answer it would get without us, with our hook in the place of what is hooked,
 // and of nothing else.
+#include <algorithm>
 #include <set>
 
 #include "libvgpu/support.h"
@@ -120,6 +121,32 @@ TEST_P(Answers, OfTheDriver) {
       expect_same_lines(wanted, ask(question, node_.preloaded()));
       expect_same_lines(native, ask(question, untold()));
     }
+  }
+}
+
+// A driver with versions on its symbols is asked for one of them, and for one that it does not have.
+class Versioned : public Answers {};
+INSTANTIATE_TEST_SUITE_P(Driver, Versioned, testing::Values("13.0"));
+
+TEST_P(Versioned, OnlyWhatHasTheVersionIsFound) {
+  const Words names = {"cuInit", "cuMemAlloc_v2", "cuMemGetAddressRange_v2", "cuNoSuchFunction", "dlsym",
+                       "dlvsym", "dlopen"};
+  for (const std::string scope : {"none", "local", "global"}) {
+    SCOPED_TRACE(scope);
+    Words question = {scope};
+    question.insert(question.end(), names.begin(), names.end());
+    Environment native = node_.native(), preloaded = node_.preloaded();
+    native["LD_LIBRARY_PATH"] = preloaded["LD_LIBRARY_PATH"] = build_path("tests/libvgpu/versioned");
+    Words wanted, got;
+    for (const std::string &line : ask(question, native)) {
+      if (line.find('@') != std::string::npos) wanted.push_back(hooked(line));
+    }
+    for (const std::string &line : ask(question, preloaded)) {
+      if (line.find('@') != std::string::npos) got.push_back(line);
+    }
+    const std::string ours = "next cuMemAlloc_v2@PRELOAD_TEST_1 libvgpu.so:cuMemAlloc_v2";
+    EXPECT_EQ(scope == "global", std::count(wanted.begin(), wanted.end(), ours) == 1);
+    expect_same_lines(wanted, got);
   }
 }
 

@@ -1,4 +1,5 @@
 // hooks_client: does what the lines on its standard input say, and answers each with a result and values.
+// hooks_client nulls: see null_calls.h.
 // hooks_client stress RANK SEED: a rank of the stress test, see stress_rank.h.
 //
 //   init                        cuInit
@@ -15,6 +16,7 @@
 //   total DEVICE | total32 DEVICE
 //   uuid DEVICE
 //   nvml init | nvml INDEX | nvml2 INDEX      UUID, total, free, used (and reserved)
+//   bar1 INDEX                                UUID, total, free, used
 //   flood COUNT                 live allocations; nanoseconds of a pair with few and with that many of them
 #include <time.h>
 
@@ -29,6 +31,7 @@
 #include <vector>
 
 #include "calls.h"
+#include "null_calls.h"
 #include "stress_rank.h"
 
 namespace vgpu::test {
@@ -159,6 +162,16 @@ int nvml2(Arguments &arguments, Values &values) {
   return result;
 }
 
+int bar1(Arguments &arguments, Values &values) {
+  nvmlDevice_t gpu = nullptr;
+  int result = nvml_device(arguments, &gpu, values);
+  if (result != NVML_SUCCESS || gpu == nullptr) return result;
+  nvmlBAR1Memory_t memory = {};
+  result = DRIVER(nvmlDeviceGetBAR1MemoryInfo)(gpu, &memory);
+  values << ' ' << memory.bar1Total << ' ' << memory.bar1Free << ' ' << memory.bar1Used;
+  return result;
+}
+
 // The best of several rounds: what others do on the machine only ever adds.
 double pair_ns() {
   constexpr int kRounds = 20, kPairs = 500;
@@ -218,6 +231,7 @@ int run(Arguments &arguments, Values &values) {
       {"uuid", uuid},
       {"nvml", nvml},
       {"nvml2", nvml2},
+      {"bar1", bar1},
       {"flood", flood},
   };
   return commands.at(next<std::string>(arguments))(arguments, values);
@@ -227,6 +241,7 @@ int run(Arguments &arguments, Values &values) {
 }  // namespace vgpu::test
 
 int main(int argc, char **argv) {
+  if (argc == 2 && std::strcmp(argv[1], "nulls") == 0) return vgpu::test::run_null_calls();
   if (argc == 4 && std::strcmp(argv[1], "stress") == 0) {
     return vgpu::test::run_stress_rank(static_cast<unsigned>(std::stoul(argv[2])),
                                        static_cast<unsigned>(std::stoul(argv[3])));

@@ -154,6 +154,20 @@ constexpr Call kCalls[] = {
            return answer<CUmemoryPool>(
                out, [&](CUmemoryPool *p) { return DRIVER(cuMemGetMemPool)(p, &on, CU_MEM_ALLOCATION_TYPE_PINNED); });
          }),
+    // Of managed memory, which no other call hands out.
+    CALL(managed_pool,
+         {
+           auto on = location(in);
+           return answer<CUmemoryPool>(out, [&](CUmemoryPool *p) {
+             return DRIVER(cuMemGetDefaultMemPool)(p, &on, CU_MEM_ALLOCATION_TYPE_MANAGED);
+           });
+         }),
+    CALL(current_managed_pool,
+         {
+           auto on = location(in);
+           return answer<CUmemoryPool>(
+               out, [&](CUmemoryPool *p) { return DRIVER(cuMemGetMemPool)(p, &on, CU_MEM_ALLOCATION_TYPE_MANAGED); });
+         }),
     CALL(cuMemSetMemPool,
          {
            auto on = location(in);

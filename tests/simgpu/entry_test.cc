@@ -211,6 +211,13 @@ TEST_F(Nvml, ProcessListsInAllVersions) {
   EXPECT_EQ(0u, count);
 }
 
+// As NVIDIA's reference has them, for programs that were compiled with its header.
+static_assert(sizeof(nvmlSetMemoryLimits_v1_t) == 24 && offsetof(nvmlSetMemoryLimits_v1_t, softLimit) == 8 &&
+              offsetof(nvmlSetMemoryLimits_v1_t, hardLimit) == 16);
+static_assert(sizeof(nvmlGetMemoryLimits_v1_t) == 32 && offsetof(nvmlGetMemoryLimits_v1_t, softLimit) == 8 &&
+              offsetof(nvmlGetMemoryLimits_v1_t, hardLimit) == 16 &&
+              offsetof(nvmlGetMemoryLimits_v1_t, currentUsed) == 24);
+
 TEST_F(Nvml, MemoryLimitsAreKeptPerCgroup) {
   nvmlSetMemoryLimits_v1_t limits{"/", 10, 20};
   nvmlGetMemoryLimits_v1_t answer{"/", 0, 0, 0};
@@ -228,6 +235,9 @@ TEST_F(Nvml, MemoryLimitsAreKeptPerCgroup) {
   EXPECT_EQ(kContextBytes, answer.currentUsed);
   limits.softLimit = 30;
   EXPECT_EQ(NVML_ERROR_INVALID_ARGUMENT, nvmlDeviceSetMemoryLimits_v1(device_, &limits));
+  limits = {"/", 0, NVML_DEVICE_MEMORY_LIMIT_MAX};
+  EXPECT_EQ(NVML_SUCCESS, nvmlDeviceSetMemoryLimits_v1(device_, &limits));
+  EXPECT_EQ(NVML_ERROR_NOT_FOUND, nvmlDeviceGetMemoryLimits_v1(device_, &answer)) << "it was cleared";
   const std::string long_path(256, 'x');
   limits = {long_path.c_str(), 10, 20};
   EXPECT_EQ(NVML_ERROR_INVALID_ARGUMENT, nvmlDeviceSetMemoryLimits_v1(device_, &limits));

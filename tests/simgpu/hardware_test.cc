@@ -67,6 +67,102 @@ TEST_F(Hardware, EventsAreSeenLate) {
   OK(cuEventDestroy_v2(last));
 }
 
+class Concurrency : public Hardware {
+ protected:
+  void SetUp() override {
+    Hardware::SetUp();
+    for (CUstream &stream : streams_) OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (const char *time : {"10us", "30us"}) OK(cuFuncLoad(kernel(time)));
+  }
+  void TearDown() override {
+    advance("1s");
+    for (CUstream stream : streams_) OK(cuStreamDestroy_v2(stream));
+    Hardware::TearDown();
+  }
+  // How long the device has been busy since the test began.
+  uint64_t ran_ns() { return busy_ns() - busy_before_; }
+
+  CUstream streams_[2] = {};
+
+ private:
+  const uint64_t busy_before_ = busy_ns();
+};
+
+TEST_F(Concurrency, SmallKernelsOfTwoStreamsRunBesideEachOther) {
+  OK(launch("10us", streams_[0]));
+  OK(launch("10us", streams_[1]));
+  advance("14us");
+  EXPECT_EQ(10000u, ran_ns()) << "both have ended";
+  advance("6us");
+  OK(cuStreamQuery(streams_[0]));
+  OK(cuStreamQuery(streams_[1]));
+  advance("10us");
+  EXPECT_EQ(10000u, ran_ns());
+}
+
+TEST_F(Concurrency, OneThatComesLaterJoins) {
+  OK(launch("30us", streams_[0]));
+  advance("10us");
+  OK(launch("10us", streams_[1]));
+  advance("100us");
+  EXPECT_EQ(30000u, ran_ns());
+}
+
+TEST_F(Concurrency, KernelsThatFillTheDeviceRunOneAfterTheOther) {
+  OK(launch("10us", streams_[0], 80 * 32));
+  OK(launch("10us", streams_[1], 80 * 32));
+  advance("100us");
+  EXPECT_EQ(20000u, ran_ns());
+  OK(launch("10us", streams_[0], 41 * 32));
+  OK(launch("10us", streams_[1], 40 * 32));
+  advance("100us");
+  EXPECT_EQ(40000u, ran_ns()) << "there is no room for both";
+  OK(launch("10us", streams_[0], 40 * 32));
+  OK(launch("10us", streams_[1], 40 * 32));
+  advance("100us");
+  EXPECT_EQ(50000u, ran_ns());
+}
+
+TEST_F(Concurrency, AStreamStaysInOrder) {
+  OK(launch("10us", streams_[0]));
+  OK(launch("10us", streams_[0]));
+  OK(launch("30us", streams_[1]));
+  advance("100us");
+  EXPECT_EQ(30000u, ran_ns()) << "two after each other, and one beside them";
+  OK(launch("10us", nullptr));
+  OK(launch("10us", nullptr));
+  advance("100us");
+  EXPECT_EQ(50000u, ran_ns());
+}
+
+TEST_F(Concurrency, AStreamThatWaitsForAnEventStartsAfterIt) {
+  CUevent event;
+  OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+  OK(launch("30us", streams_[0]));
+  OK(cuEventRecord(event, streams_[0]));
+  OK(cuStreamWaitEvent(streams_[1], event, 0));
+  OK(launch("10us", streams_[1]));
+  advance("100us");
+  EXPECT_EQ(40000u, ran_ns());
+  OK(cuEventDestroy_v2(event));
+}
+
+TEST_F(Concurrency, EventsHaveTheTimesOfTheirOwnStream) {
+  CUevent start, end;
+  OK(cuEventCreate(&start, 0));
+  OK(cuEventCreate(&end, 0));
+  OK(launch("30us", streams_[0]));
+  OK(cuEventRecord(start, streams_[1]));
+  OK(launch("10us", streams_[1]));
+  OK(cuEventRecord(end, streams_[1]));
+  advance("100us");
+  float ms = 0;
+  OK(cuEventElapsedTime(&ms, start, end));
+  EXPECT_FLOAT_EQ(0.014f, ms) << "the way to the device and the kernel, not the other stream's";
+  OK(cuEventDestroy_v2(start));
+  OK(cuEventDestroy_v2(end));
+}
+
 TEST_F(Hardware, EveryKernelTakesTime) {
   OK(run(function("nothing")));
   advance("5us");

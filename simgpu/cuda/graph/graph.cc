@@ -214,10 +214,13 @@ void release_graph(Driver *driver, Graph *graph) {
 
 namespace {
 
-uint64_t kernel_node_ns(Driver *driver, Context *context, const GraphNode &node) {
+KernelWork work_of(Driver *driver, Context *context, const GraphNode &node) {
   const Function *function = resolve_function(driver, context, handle_of(node.kernel));
-  if (function == nullptr) return 0;
-  return duration_ns(function, uint64_t{node.kernel.gridDimX} * node.kernel.gridDimY * node.kernel.gridDimZ);
+  if (function == nullptr) return {};
+  const CUDA_KERNEL_NODE_PARAMS &kernel = node.kernel;
+  const uint64_t blocks = uint64_t{kernel.gridDimX} * kernel.gridDimY * kernel.gridDimZ;
+  const uint64_t threads = uint64_t{kernel.blockDimX} * kernel.blockDimY * kernel.blockDimZ;
+  return {duration_ns(function, blocks), occupied_sms(function, blocks, threads)};
 }
 
 CUresult run_node(Driver *driver, Stream *stream, GraphNode *node);
@@ -233,7 +236,7 @@ CUresult run_node(Driver *driver, Stream *stream, GraphNode *node) {
   Device *device = stream->context->device;
   switch (node->type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
-      launch_kernel(stream, kernel_node_ns(driver, stream->context, *node));
+      launch_kernel(stream, work_of(driver, stream->context, *node));
       return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_MEMCPY: {
       CopyJob job = node->copy;

@@ -56,7 +56,8 @@ inline CUresult launch_in(Driver *driver, Context *context, CUfunction f, unsign
   if (__builtin_expect(stream->capture != nullptr, 0))
     return capture_kernel(driver, stream, f, gx, gy, gz, bx, by, bz, shared, params, extra);
   if (CUresult result = meet_launch_costs(driver, function)) return result;
-  launch_kernel(stream, duration_ns(function, uint64_t{gx} * gy * gz));
+  const uint64_t blocks = uint64_t{gx} * gy * gz;
+  launch_kernel(stream, {duration_ns(function, blocks), occupied_sms(function, blocks, uint64_t{bx} * by * bz)});
   return CUDA_SUCCESS;
 }
 

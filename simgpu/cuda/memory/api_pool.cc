@@ -73,14 +73,21 @@ CUresult free_async(CUdeviceptr address, CUstream handle, bool per_thread) {
   return CUDA_SUCCESS;
 }
 
-CUresult default_pool(CUmemoryPool *out, CUdevice ordinal, bool current) {
+CUresult default_pool(CUmemoryPool *out, CUdevice ordinal, bool current, bool managed = false) {
   SIMGPU_DRIVER(driver);
   Device *device = driver->device(ordinal);
   if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   DriverLock lock(driver->mutex);
-  *out = reinterpret_cast<CUmemoryPool>(current ? device->current_pool : device->default_pool);
+  *out = reinterpret_cast<CUmemoryPool>(managed   ? device->managed_pool
+                                        : current ? device->current_pool
+                                                  : device->default_pool);
   return CUDA_SUCCESS;
+}
+
+bool has_pools(const CUmemLocation *location, CUmemAllocationType type) {
+  return location != nullptr && location->type == CU_MEM_LOCATION_TYPE_DEVICE &&
+         (type == CU_MEM_ALLOCATION_TYPE_PINNED || type == CU_MEM_ALLOCATION_TYPE_MANAGED);
 }
 
 }  // namespace
@@ -106,20 +113,19 @@ CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool handle) {
   Device *device = driver->device(ordinal);
   if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
   Pool *pool = valid_pool(handle);
-  if (pool == nullptr || pool->device != device || pool->imported) return CUDA_ERROR_INVALID_VALUE;
+  if (pool == nullptr || pool->device != device || pool->imported || pool == device->managed_pool)
+    return CUDA_ERROR_INVALID_VALUE;
   device->current_pool = pool;
   return CUDA_SUCCESS;
 }
 
 CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type) {
-  if (location == nullptr || location->type != CU_MEM_LOCATION_TYPE_DEVICE || type != CU_MEM_ALLOCATION_TYPE_PINNED)
-    return CUDA_ERROR_INVALID_VALUE;
-  return default_pool(pool, location->id, false);
+  if (!has_pools(location, type)) return CUDA_ERROR_INVALID_VALUE;
+  return default_pool(pool, location->id, false, type == CU_MEM_ALLOCATION_TYPE_MANAGED);
 }
 CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type) {
-  if (location == nullptr || location->type != CU_MEM_LOCATION_TYPE_DEVICE || type != CU_MEM_ALLOCATION_TYPE_PINNED)
-    return CUDA_ERROR_INVALID_VALUE;
-  return default_pool(pool, location->id, true);
+  if (!has_pools(location, type)) return CUDA_ERROR_INVALID_VALUE;
+  return default_pool(pool, location->id, true, type == CU_MEM_ALLOCATION_TYPE_MANAGED);
 }
 CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
   if (location == nullptr || location->type != CU_MEM_LOCATION_TYPE_DEVICE || type != CU_MEM_ALLOCATION_TYPE_PINNED)

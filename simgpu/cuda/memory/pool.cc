@@ -60,14 +60,18 @@ Pool *valid_pool(CUmemoryPool handle) {
 }
 
 void make_device_pools(Driver *driver, Device *device) {
-  auto *pool = new Pool;
-  pool->device = device;
-  pool->is_default = true;
-  pool->properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-  pool->properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  pool->properties.location.id = device->ordinal;
-  device->default_pool = device->current_pool = pool;
-  driver->pools.insert(pool);
+  auto make = [&](CUmemAllocationType type) {
+    auto *pool = new Pool;
+    pool->device = device;
+    pool->is_default = true;
+    pool->properties.allocType = type;
+    pool->properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    pool->properties.location.id = device->ordinal;
+    driver->pools.insert(pool);
+    return pool;
+  };
+  device->default_pool = device->current_pool = make(CU_MEM_ALLOCATION_TYPE_PINNED);
+  device->managed_pool = make(CU_MEM_ALLOCATION_TYPE_MANAGED);
 }
 
 CUresult allocate_from_pool(Driver *driver, Pool *pool, size_t bytes, CUdeviceptr *address) {

@@ -132,14 +132,14 @@ void wait_for_stream(Stream *stream, Stream *other, std::atomic<uint64_t> *known
   });
 }
 
-uint64_t launch_on_device(Stream *stream, uint64_t duration_ns) {
+uint64_t launch_on_device(Stream *stream, KernelWork work) {
   Device *device = stream->context->device;
   for (;;) {
     {
       std::lock_guard<std::mutex> guard(device->launch_mutex);
       // The device forgets when a kernel ended a whole queue later.
       if (!device->records.empty()) complete_records(device, std::min(device->engine.forgets(), device->engine.done()));
-      if (uint64_t number = device->engine.launch(duration_ns)) {
+      if (uint64_t number = device->engine.launch(work.duration_ns, tail_of(stream), work.sms)) {
         raise_tail(stream, number);
         return number;
       }
@@ -180,10 +180,10 @@ void enqueue(Stream *stream, ItemKind kind, std::function<void()> work) {
   enqueue_item(stream, {0, kind, std::move(work)});
 }
 
-void launch_kernel_slowly(Stream *stream, uint64_t duration_ns) {
+void launch_kernel_slowly(Stream *stream, KernelWork work) {
   order_with_default_stream(stream);
   if (stream->holding.load(std::memory_order_acquire) == 0) {
-    if (duration_ns != 0) launch_on_device(stream, duration_ns);
+    if (work.duration_ns != 0) launch_on_device(stream, work);
     count_launch(stream->context);
     return;
   }
@@ -193,9 +193,9 @@ void launch_kernel_slowly(Stream *stream, uint64_t duration_ns) {
     const int depth = static_cast<int>(stream->context->device->facts().queue_depth);
     stream->progress->changed.wait(lock, [stream, depth] { return stream->pending.load() < depth; });
   }
-  enqueue(stream, ItemKind::kHeldKernel, [stream, duration_ns] {
-    if (duration_ns != 0) {
-      uint64_t number = launch_on_device(stream, duration_ns);
+  enqueue(stream, ItemKind::kHeldKernel, [stream, work] {
+    if (work.duration_ns != 0) {
+      uint64_t number = launch_on_device(stream, work);
       std::lock_guard<std::mutex> guard(stream->progress->mutex);
       stream->progress->held_kernel = number;
     }
@@ -318,7 +318,7 @@ void wait_for_event(Stream *stream, const std::shared_ptr<EventState> &event) {
     std::lock_guard<std::mutex> guard(record.device->launch_mutex);
     raise_tail(stream, record.after);
   }
-  // The device runs a process's kernels one after the other; nothing else is before the event.
+  // The stream's next kernels start after the one before the event; nothing else is before that.
   if (in_device_order && !record.queued) return;
   order_with_default_stream(stream);
   enqueue(stream, in_device_order ? ItemKind::kEffect : ItemKind::kHold,

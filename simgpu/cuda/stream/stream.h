@@ -120,8 +120,12 @@ void submit(Stream *stream, Work &&work);
 // Puts work into the stream's own queue.
 void enqueue(Stream *stream, ItemKind kind, std::function<void()> work);
 // Counts a kernel as launched, and has the device run it if it takes time. Cheap for one that takes none.
-inline void launch_kernel(Stream *stream, uint64_t duration_ns);
-void launch_kernel_slowly(Stream *stream, uint64_t duration_ns);
+struct KernelWork {
+  uint64_t duration_ns = 0;
+  uint64_t sms = 0;
+};
+inline void launch_kernel(Stream *stream, KernelWork work);
+void launch_kernel_slowly(Stream *stream, KernelWork work);
 // Whether all that was submitted has happened.
 bool is_idle(Stream *stream);
 void drain(Stream *stream);
@@ -173,11 +177,11 @@ inline uint64_t tail_of(const Stream *stream) {
   return std::max(own, stream->context->legacy_stream->tail.load(std::memory_order_acquire));
 }
 
-inline void launch_kernel(Stream *stream, uint64_t duration_ns) {
-  if (__builtin_expect(duration_ns == 0 && stream->context->busy_streams.load(std::memory_order_acquire) == 0, 1))
+inline void launch_kernel(Stream *stream, KernelWork work) {
+  if (__builtin_expect(work.duration_ns == 0 && stream->context->busy_streams.load(std::memory_order_acquire) == 0, 1))
     count_launch(stream->context);
   else
-    launch_kernel_slowly(stream, duration_ns);
+    launch_kernel_slowly(stream, work);
 }
 
 template <typename Work>

@@ -39,6 +39,13 @@ void ask_loader(void *library, const std::string &name) {
   print("default " + name, dlsym(RTLD_DEFAULT, text));
   print("next " + name, dlsym(RTLD_NEXT, text));
   print("self " + name, dlsym(dlopen(nullptr, RTLD_NOW), text));
+  // A version that nobody has, and that of tests/libvgpu/versioned.
+  for (const char *version : {"NO_SUCH_VERSION", "PRELOAD_TEST_1"}) {
+    const std::string question = " " + name + "@" + version;
+    print("default" + question, dlvsym(RTLD_DEFAULT, text, version));
+    print("next" + question, dlvsym(RTLD_NEXT, text, version));
+    print("self" + question, dlvsym(dlopen(nullptr, RTLD_NOW), text, version));
+  }
 }
 
 // Every version at which some symbol changed its meaning, and those just before.
