@@ -128,6 +128,12 @@ void Costs::note_guess(Cost &cost, std::uint64_t guess_ns, std::uint64_t now_ns)
   cost.guessed_at_ns.compare_exchange_strong(nothing, now_ns, memory_order_relaxed);
 }
 
+void Costs::forget_guess(Cost &cost, std::uint64_t guess_ns) {
+  if (cost.estimate_ns.load(memory_order_relaxed) != 0) return;
+  cost.guessed_ns.fetch_sub(guess_ns, memory_order_relaxed);
+  if (cost.guessed.fetch_sub(1, memory_order_relaxed) == 1) cost.guessed_at_ns.store(0, memory_order_relaxed);
+}
+
 std::int64_t Costs::learn(Cost &cost, const Measurement &measured) {
   const std::uint64_t elapsed = std::clamp(measured.elapsed_ns, kLeastCostNs, kLargestCostNs);
   const bool first = cost.estimate_ns.load(memory_order_relaxed) == 0;

@@ -90,6 +90,8 @@ class Costs {
   // What to charge a launch of which nothing is known.
   static std::uint64_t guess(const Cost &cost, std::uint64_t now_ns);
   static void note_guess(Cost &cost, std::uint64_t guess_ns, std::uint64_t now_ns);
+  // The launch was refused, so that it will not be measured. Nothing if another one of its kind has been meanwhile.
+  static void forget_guess(Cost &cost, std::uint64_t guess_ns);
 
   // What a launch of this process typically costs; 0: unknown.
   std::uint64_t typical_ns() const { return typical_ns_.load(std::memory_order_relaxed); }

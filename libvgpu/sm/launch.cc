@@ -195,7 +195,9 @@ void Launch::start_deferred(Process &state, const runtime::Place &place, const C
 }
 
 void Launch::stop(bool launched) {
-  stop_timer(process.get()->timers, *timer_, usage_of(timer_->dev), launched, stream_);
+  region::DeviceUsage &usage = usage_of(timer_->dev);
+  if (!launched) cancel(usage, *timer_->cost, timer_->charged_ns, timer_->first, percent_of(timer_->dev));
+  stop_timer(process.get()->timers, *timer_, usage, launched, stream_);
 }
 
 void before_synchronize() {

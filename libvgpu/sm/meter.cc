@@ -56,6 +56,12 @@ bool learn(region::DeviceUsage &device, Costs &costs, Cost &cost, Measurement me
   return difference < -static_cast<std::int64_t>(kCreditBatchNs);
 }
 
+void cancel(region::DeviceUsage &device, Cost &cost, std::uint64_t charged_ns, bool guessed, std::uint32_t percent) {
+  bool shared;
+  if (guessed) Costs::forget_guess(cost, charged_ns);
+  correct(device, current_rate(device, percent, &shared), -static_cast<std::int64_t>(charged_ns));
+}
+
 void give_back(region::DeviceUsage &device, LaunchCredit &credit, std::uint32_t percent) {
   bool shared;
   correct(device, current_rate(device, percent, &shared), -static_cast<std::int64_t>(credit.remaining_ns));

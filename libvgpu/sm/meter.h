@@ -49,6 +49,9 @@ Decision decide(region::DeviceUsage &device, Meter &meter, Cost &cost, LaunchCre
 // A launch was measured. True: so much was given back that waiting threads should ask again at once.
 bool learn(region::DeviceUsage &device, Costs &costs, Cost &cost, Measurement measured, std::uint32_t percent);
 
+// The driver refused a launch that was to be measured: it costs nothing. `guessed`: nothing was known of it.
+void cancel(region::DeviceUsage &device, Cost &cost, std::uint64_t charged_ns, bool guessed, std::uint32_t percent);
+
 // Returns what the thread has not spent, because it is about to wait for the device and may not launch soon. Spent
 // later, it would let launches onto the device while other ranks measure theirs.
 void give_back(region::DeviceUsage &device, LaunchCredit &credit, std::uint32_t percent);

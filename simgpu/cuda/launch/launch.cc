@@ -57,7 +57,8 @@ inline CUresult launch_in(Driver *driver, Context *context, CUfunction f, unsign
     return capture_kernel(driver, stream, f, gx, gy, gz, bx, by, bz, shared, params, extra);
   if (CUresult result = meet_launch_costs(driver, function)) return result;
   const uint64_t blocks = uint64_t{gx} * gy * gz;
-  launch_kernel(stream, {duration_ns(function, blocks), occupied_sms(function, blocks, uint64_t{bx} * by * bz)});
+  const uint64_t ns = duration_ns(function, blocks);
+  launch_kernel(stream, {ns, ns != 0 ? occupied_sms(function, blocks, uint64_t{bx} * by * bz) : 0});
   return CUDA_SUCCESS;
 }
 
