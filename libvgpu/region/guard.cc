@@ -153,13 +153,19 @@ bool fix_lane(const Usage &usage, const GuardedLane &lane, std::uint64_t open, s
 std::uint64_t steal_idle_units(const Usage &usage, unsigned dev, unsigned slot) {
   const GuardedLane lane = {dev, slot, Guarded::other};
   Word &guard = guard_of(usage, lane);
-  std::uint64_t seen = guard.load(memory_order_acquire);
-  VGPU_STEP(guard_read);
-  // What another thief has decided but not done is not there yet for whoever needs it: finish it.
-  if (GuardWord::unpack(seen).state == GuardWord::kFixed) finish(usage, lane, seen);
-  const std::uint64_t idle = idle_units(seen, usage.lane(lane.number(), dev).current.load(memory_order_acquire));
-  if (idle == 0) return 0;
-  return fix_lane(usage, lane, seen, GuardWord::unpack(seen).target) ? idle : 0;
+  for (;;) {
+    const std::uint64_t seen = guard.load(memory_order_acquire);
+    VGPU_STEP(guard_read);
+    if (GuardWord::unpack(seen).state == GuardWord::kFixed) {
+      // What another thief has decided but not done is not there yet for whoever needs it.
+      finish(usage, lane, seen);
+      return 0;
+    }
+    const std::uint64_t idle = idle_units(seen, usage.lane(lane.number(), dev).current.load(memory_order_acquire));
+    if (idle == 0) return 0;
+    if (fix_lane(usage, lane, seen, GuardWord::unpack(seen).target)) return idle;
+    // Its owner, or another thief, was faster.
+  }
 }
 
 bool retire_guard(const Usage &usage, const GuardedLane &lane, std::uint64_t owner) {
