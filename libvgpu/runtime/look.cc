@@ -105,6 +105,7 @@ void contradict(Looks &state) {
 
 BooksLag::BooksLag(int dev) : dev_(dev) {
   if (dev_ == kNotInJob) return;
+  rank().begin_context(static_cast<unsigned>(dev_));
   if (Looks *state = looks_of(static_cast<unsigned>(dev_))) state->lagging.fetch_add(1, std::memory_order_acq_rel);
 }
 
@@ -115,6 +116,7 @@ BooksLag::~BooksLag() {
     state->lags_ended.fetch_add(1, std::memory_order_release);
     state->lagging.fetch_sub(1, std::memory_order_release);
   }
+  rank().end_context(static_cast<unsigned>(dev_));
 }
 
 std::uint64_t held_without_idle(unsigned dev) {

@@ -11,7 +11,7 @@
 namespace vgpu::runtime {
 
 // While one lives, the device may hold less than the table of allocations says, because the driver frees before we do: no
-// look may judge by what it then sees.
+// look may judge by what it then sees, neither ours nor another rank's.
 class BooksLag {
  public:
   explicit BooksLag(int dev);  // kNotInJob: does nothing

@@ -11,6 +11,7 @@
 #include "refusal.h"
 #include "reserve.h"
 #include "runtime.h"
+#include "siblings.h"
 
 namespace vgpu::runtime {
 
@@ -79,11 +80,8 @@ std::uint64_t &charge_of(Device &device, Kind kind) VGPU_REQUIRES(device.mutex) 
 
 // Another rank may have corrected what this one is charged for its contexts, while it was at rest.
 void adopt_correction(unsigned dev, Device &device) VGPU_REQUIRES(device.mutex) {
-  const unsigned slot = rank().slot();
-  if (device.reserving != 0 || slot == region::kRootSlot) return;
-  const region::Lane &lane = job_region().usage().lanes(slot, dev).kinds[static_cast<unsigned>(Kind::context)];
-  const region::LaneWord word = region::LaneWord::unpack(lane.current.load(std::memory_order_acquire));
-  const std::uint64_t now = region::bytes_of(word.units);
+  if (device.reserving != 0 || rank().slot() == region::kRootSlot) return;
+  const std::uint64_t now = rank().memory_held(dev, Kind::context);
   std::uint64_t &mine = charge_of(device, Kind::context);
   if (now == mine) return;
   correct_context_charges(dev, static_cast<std::int64_t>(now - mine));
@@ -92,11 +90,19 @@ void adopt_correction(unsigned dev, Device &device) VGPU_REQUIRES(device.mutex) 
   ++device.generation;
 }
 
+// Whether memory was ever there: what was only reserved or guessed is in no peak.
+enum class Was : std::uint8_t { there, never_there };
+
 // How much of it was there to give back.
-std::uint64_t give_back(unsigned dev, Device &device, Kind kind, std::uint64_t bytes) VGPU_REQUIRES(device.mutex) {
+std::uint64_t give_back(unsigned dev, Device &device, Kind kind, std::uint64_t bytes, Was was = Was::there)
+    VGPU_REQUIRES(device.mutex) {
   const std::uint64_t part = std::min(bytes, charge_of(device, kind));
   if (part == 0) return 0;
-  rank().release(dev, kind, part);
+  if (was == Was::there) {
+    rank().release(dev, kind, part);
+  } else {
+    rank().take_back(dev, kind, part);
+  }
   charge_of(device, kind) -= part;
   ++device.generation;
   return part;
@@ -105,7 +111,7 @@ std::uint64_t give_back(unsigned dev, Device &device, Kind kind, std::uint64_t b
 void shrink(unsigned dev, Device &device, Kind first, std::uint64_t bytes) VGPU_REQUIRES(device.mutex) {
   // A guess was never more than that.
   if (first != Kind::data && device.guessed != 0) {
-    const std::uint64_t part = give_back(dev, device, Kind::context, std::min(bytes, device.guessed));
+    const std::uint64_t part = give_back(dev, device, Kind::context, std::min(bytes, device.guessed), Was::never_there);
     correct_context_charges(dev, -static_cast<std::int64_t>(part));
     bytes -= part;
   }
@@ -135,6 +141,15 @@ Kind kind_of_growth(Device &device, Kind kind) VGPU_REQUIRES(device.mutex) {
   return device.has_new_modules ? Kind::module : Kind::other;
 }
 
+// More for a call that has reserved some. What is refused is all that it takes, not the last part of it.
+bool reserve_more(unsigned dev, Kind kind, std::uint64_t more, std::uint64_t own) {
+  if (rank().try_to_reserve(dev, kind, more) == region::Grant::granted) return true;
+  rank().take_back(dev, kind, own);
+  if (reserve_measured(dev, kind, own + more)) return true;
+  rank().force(dev, kind, own);  // it is there until the call is undone
+  return false;
+}
+
 Corrected apply(unsigned dev, Device &device, const Look &look, const Correction &correction)
     VGPU_REQUIRES(device.mutex) {
   // What others reserved for calls of theirs that have not returned stays reserved.
@@ -148,7 +163,7 @@ Corrected apply(unsigned dev, Device &device, const Look &look, const Correction
   } else {
     const Kind kind = kind_of_growth(device, correction.kind);
     const std::uint64_t more = target - have;
-    const bool charged = correction.if_over == IfOver::refuse ? reserve_measured(dev, kind, more)
+    const bool charged = correction.if_over == IfOver::refuse ? reserve_more(dev, kind, more, correction.own)
                                                               : rank().force(dev, kind, more) == region::Grant::granted;
     if (!charged) return Corrected::over;
     charge_of(device, kind) += more;
@@ -210,6 +225,7 @@ void settle_device(unsigned dev, Device &device) {
   }
   correct(dev, device, {});
   note_first_context(dev, device);
+  if (rank().lead_looking(dev)) settle_siblings(dev);
 }
 
 bool is_near_limit(unsigned dev, Device &device) {
@@ -285,7 +301,7 @@ UntrackedCharge::UntrackedCharge(unsigned dev, Kind kind, std::uint64_t expected
 void UntrackedCharge::reserved(std::uint64_t bytes) {
   Untracked *state = untracked.get();
   if (state == nullptr) {
-    rank().release(dev_, kind_, bytes);
+    rank().take_back(dev_, kind_, bytes);
     return;
   }
   Device &device = state->devices[dev_];
@@ -301,7 +317,7 @@ void UntrackedCharge::cancel() {
   Device &device = untracked.get()->devices[dev_];
   ScopedLock lock(device.mutex);
   device.in_progress -= reserved_;
-  give_back(dev_, device, kind_, reserved_);
+  give_back(dev_, device, kind_, reserved_, Was::never_there);
   ++device.generation;
   reserved_ = 0;
 }
@@ -357,20 +373,16 @@ void context_gone(unsigned dev, std::uint64_t bytes) {
   Untracked *state = untracked.get();
   if (state == nullptr) return;
   Device &device = state->devices[dev];
-  {
-    ScopedLock lock(device.mutex);
-    adopt_correction(dev, device);
-    device.guessed -= std::min(device.guessed, give_back(dev, device, Kind::context, bytes));
-    // Without a context there are no modules, heaps or stacks; of what is being made nothing is there yet.
-    if (live_contexts(dev) == 0) {
-      give_back(dev, device, Kind::module, ~std::uint64_t{0});
-      give_back(dev, device, Kind::other, ~std::uint64_t{0});
-      const std::uint64_t rest = charge_of(device, Kind::context);
-      give_back(dev, device, Kind::context, rest - std::min(rest, device.in_progress));
-      device.guessed = 0;
-    }
-  }
-  correct(dev, device, {Kind::context, IfOver::charge, 0, 0});
+  ScopedLock lock(device.mutex);
+  adopt_correction(dev, device);
+  device.guessed -= std::min(device.guessed, give_back(dev, device, Kind::context, bytes));
+  if (live_contexts(dev) != 0) return;
+  // Without a context there are no modules, heaps or stacks; of what is being made nothing is there yet.
+  give_back(dev, device, Kind::module, ~std::uint64_t{0});
+  give_back(dev, device, Kind::other, ~std::uint64_t{0});
+  const std::uint64_t rest = charge_of(device, Kind::context);
+  give_back(dev, device, Kind::context, rest - std::min(rest, device.in_progress));
+  device.guessed = 0;
 }
 
 void charge_unseen_context(unsigned dev, CUcontext context) {
@@ -395,7 +407,7 @@ void settle_untracked(unsigned dev, Kind kind) {
   Untracked *state = untracked.get();
   if (state == nullptr) return;
   Device &device = state->devices[dev];
-  if (!deserves_look(dev, device)) {
+  if (kind != Kind::context && !deserves_look(dev, device)) {
     note_untracked_growth();
     return;
   }
@@ -438,7 +450,9 @@ void give_back_what_was_freed() {
   }
 }
 
-bool settle_before_refusing(unsigned dev) {
+namespace {
+
+bool settle_own_before_refusing(unsigned dev) {
   Untracked *state = untracked.get();
   if (state == nullptr) return false;
   Device &device = state->devices[dev];
@@ -460,6 +474,15 @@ bool settle_before_refusing(unsigned dev) {
   note_first_context(dev, device);
   ScopedLock lock(device.mutex);
   return device.total() < before;
+}
+
+}  // namespace
+
+bool settle_before_refusing(unsigned dev) {
+  if (mode() != Mode::active) return false;
+  // Each of both: the other ranks may have been charged too much as well.
+  const bool own = settle_own_before_refusing(dev);
+  return wait_for_siblings(dev) || own;
 }
 
 void settle_for_reader(unsigned dev) {

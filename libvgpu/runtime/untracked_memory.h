@@ -66,7 +66,7 @@ class UntrackedCharge {
   std::uint64_t taken_ = 0;
 };
 
-// A context is gone for which so much was charged; its modules went with it.
+// A context is gone for which so much was charged; its modules went with it. settle_untracked() follows.
 void context_gone(unsigned dev, std::uint64_t bytes);
 // There is a context of which no call told: whoever made it, it is charged.
 void charge_unseen_context(unsigned dev, CUcontext context);
