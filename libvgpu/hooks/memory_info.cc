@@ -31,9 +31,10 @@ CUresult memory_info(Size *free, Size *total, Call call) {
   const CUresult result = call();
   Place place;
   if (result != CUDA_SUCCESS || mode() != Mode::active) return result;
-  settle_untracked_when_due();
   recheck_pools_when_due();
-  if (current_place(&place) && place.dev != kNotInJob) show_memory(static_cast<unsigned>(place.dev), free, total);
+  if (!current_place(&place) || place.dev == kNotInJob) return result;
+  settle_for_reader(static_cast<unsigned>(place.dev));
+  show_memory(static_cast<unsigned>(place.dev), free, total);
   return result;
 }
 
