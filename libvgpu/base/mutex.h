@@ -7,6 +7,9 @@
 
 #include <pthread.h>
 
+#include <atomic>
+#include <cstdint>
+
 #if defined(__clang__)
 #define VGPU_THREAD_ATTRIBUTE(attribute) __attribute__((attribute))
 #else
@@ -46,15 +49,38 @@ class Condition {
   pthread_cond_t condition_;
 };
 
+// For a few loads and stores on a hot path: about half of what a Mutex costs while nobody else wants it, but nothing can be
+// waited for with it. All zeroes is unlocked here, too.
+class VGPU_THREAD_ATTRIBUTE(capability("mutex")) FastMutex {
+ public:
+  void lock() VGPU_THREAD_ATTRIBUTE(acquire_capability()) {
+    std::uint32_t found = kFree;
+    if (!state_.compare_exchange_strong(found, kHeld, std::memory_order_acquire, std::memory_order_relaxed)) wait();
+  }
+  void unlock() VGPU_THREAD_ATTRIBUTE(release_capability()) {
+    if (state_.exchange(kFree, std::memory_order_release) == kWanted) wake();
+  }
+  void assert_held() const VGPU_THREAD_ATTRIBUTE(assert_capability(this)) {}
+
+ private:
+  static constexpr std::uint32_t kFree = 0, kHeld = 1, kWanted = 2;  // wanted: held, and somebody may be asleep
+
+  void wait();
+  void wake();
+
+  std::atomic<std::uint32_t> state_;
+};
+
+template <typename Lock>
 class VGPU_THREAD_ATTRIBUTE(scoped_lockable) ScopedLock {
  public:
-  explicit ScopedLock(Mutex &mutex) VGPU_THREAD_ATTRIBUTE(acquire_capability(mutex)) : mutex_(mutex) { mutex_.lock(); }
+  explicit ScopedLock(Lock &mutex) VGPU_THREAD_ATTRIBUTE(acquire_capability(mutex)) : mutex_(mutex) { mutex_.lock(); }
   ~ScopedLock() VGPU_THREAD_ATTRIBUTE(release_capability()) { mutex_.unlock(); }
   ScopedLock(const ScopedLock &) = delete;
   ScopedLock &operator=(const ScopedLock &) = delete;
 
  private:
-  Mutex &mutex_;
+  Lock &mutex_;
 };
 
 }  // namespace vgpu

@@ -1,8 +1,8 @@
 #include "contexts.h"
 
-#include "allocations.h"
 #include "base/mutex.h"
 #include "base/wiped.h"
+#include "blocks.h"
 #include "devices.h"
 #include "driver/table.h"
 #include "runtime.h"
@@ -203,11 +203,7 @@ ClosedContext context_closed(unsigned number) {
   ScopedLock lock(all->mutex);
   const ClosedContext closed = {all->entries[number].dev, all->entries[number].charged};
   // Under the lock: the number must not be given to a new context while this one's allocations still bear it.
-  std::uint64_t units[region::kMaxDevices] = {};
-  take_allocations_of(number, units);
-  for (unsigned i = 0; i < job_region().ndev(); ++i) {
-    if (units[i] != 0) rank().release(i, region::Kind::data, region::bytes_of(units[i]));
-  }
+  give_back_all_of(number);
   all->entries[number] = {};
   for (unsigned i = 1; i < all->high; ++i) {
     if (all->entries[i].home == number) all->entries[i] = {};
