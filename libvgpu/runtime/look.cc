@@ -126,7 +126,9 @@ std::uint64_t held_without_idle(unsigned dev) {
 
 Look look_at(unsigned dev) {
   Looks *state = looks_of(dev);
-  if (state == nullptr) return {Sight::never, 0, 0, {}, 0};
+  Look look;
+  look.sight = Sight::never;
+  if (state == nullptr) return look;
   // Pools shrink inside the driver, at anybody's synchronisation; what they hold is asked before and after.
   open_nvml(dev);
   recheck_pools_when_due();
@@ -138,7 +140,10 @@ Look look_at(unsigned dev) {
   note_cost(*state, monotonic_ns() - start, preemptions() == preempted);
   recheck_pools_when_due();
 
-  Look look = {Sight::later, 0, 0, before.known, before.held};
+  look.sight = Sight::later;
+  look.seen = bytes;
+  look.known = before.known;
+  look.held = before.held;
   const std::uint64_t certain = before.known.units - before.known.elastic_units;
   const bool is_gone = usage == NvmlUsage::not_listed && live_contexts(dev) == 0 && certain == 0;
   if (usage == NvmlUsage::unknown) {

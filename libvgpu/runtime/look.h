@@ -34,6 +34,7 @@ struct Look {
   // Only if known: what the process holds beyond its allocations; a range where some of these may be elsewhere.
   std::uint64_t least = 0;
   std::uint64_t most = 0;
+  std::uint64_t seen = 0;  // bytes, by NVML; a context and its like included
   // The books that the answer belongs to.
   Recorded known;
   std::uint64_t held = 0;  // bytes, without idle blocks

@@ -105,4 +105,23 @@ bool wait_for_siblings(unsigned dev) {
   return gave;
 }
 
+std::uint64_t unbooked_by_siblings(unsigned dev) {
+  NvmlProcesses processes;
+  if (!list_processes(dev, &processes)) return 0;
+  JobProcesses job;
+  for (unsigned i = 0; i < processes.count(); ++i) job.see(processes.pid(i));
+  std::uint64_t sum = 0;
+  for (unsigned i = 0; i < job.count(); ++i) {
+    std::uint64_t bytes = 0;
+    if (job.slot(i) == rank().slot() || job.pid(i) == 0 || !processes.find(job.pid(i), &bytes) ||
+        bytes == NvmlProcesses::kBytesUnknown) {
+      continue;
+    }
+    const RestMark mark = mark_rest(job_region().usage(), dev, job.slot(i));
+    const std::uint64_t charged = mark.bytes_beside_context() + mark.context_bytes();
+    sum += bytes > charged ? bytes - charged : 0;
+  }
+  return sum;
+}
+
 }  // namespace vgpu::runtime

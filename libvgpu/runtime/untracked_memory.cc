@@ -7,6 +7,7 @@
 #include "base/mutex.h"
 #include "base/wiped.h"
 #include "contexts.h"
+#include "imports.h"
 #include "look.h"
 #include "refusal.h"
 #include "reserve.h"
@@ -104,6 +105,7 @@ std::uint64_t give_back(unsigned dev, Device &device, Kind kind, std::uint64_t b
     rank().take_back(dev, kind, part);
   }
   charge_of(device, kind) -= part;
+  if (kind == Kind::data) no_longer_charged(dev, part);
   ++device.generation;
   return part;
 }
@@ -128,8 +130,9 @@ enum class IfOver : std::uint8_t { refuse, charge };
 struct Correction {
   Kind kind = Kind::other;
   IfOver if_over = IfOver::charge;
-  std::uint64_t gone = 0;  // has probably been given back, which decides where a look leaves it open
-  std::uint64_t own = 0;   // reserved for the call that is being settled
+  std::uint64_t gone = 0;       // has probably been given back, which decides where a look leaves it open
+  std::uint64_t own = 0;        // reserved for the call that is being settled
+  std::uint64_t elsewhere = 0;  // what this process made, has freed, and others hold without being charged for it
 };
 
 enum class Corrected : std::uint8_t { done, over, unknown };
@@ -157,9 +160,12 @@ Corrected apply(unsigned dev, Device &device, const Look &look, const Correction
   const std::uint64_t have = device.total();
   const std::uint64_t settled = have - others;
   const std::uint64_t expected = settled > correction.gone ? settled - correction.gone : 0;
-  const std::uint64_t target = std::clamp(expected, look.least, look.most) + others;
+  // What others made and are charged for may be in our figure, too.
+  const std::uint64_t least = look.least - std::min(look.least, explained_by_imports(dev));
+  const std::uint64_t target = std::clamp(expected, least, look.most) + others;
   if (target <= have) {
-    shrink(dev, device, correction.kind, have - target);
+    const std::uint64_t kept = std::min(correction.elsewhere, charge_of(device, Kind::data));
+    shrink(dev, device, correction.kind, have - target - std::min(have - target, kept));
   } else {
     const Kind kind = kind_of_growth(device, correction.kind);
     const std::uint64_t more = target - have;
@@ -177,7 +183,7 @@ Corrected apply(unsigned dev, Device &device, const Look &look, const Correction
 }
 
 // Makes the charge what it should be.
-Corrected correct(unsigned dev, Device &device, const Correction &correction) {
+Corrected correct(unsigned dev, Device &device, Correction correction) {
   bool again = !looks_are_suspended(dev);
   for (unsigned tries = 0; again && tries < kMeasureTries; ++tries) {
     std::uint32_t generation = 0;
@@ -187,6 +193,7 @@ Corrected correct(unsigned dev, Device &device, const Correction &correction) {
       generation = device.generation;
     }
     const Look look = look_at(dev);
+    if (has_exported(dev)) correction.elsewhere = unbooked_by_siblings(dev);
     ScopedLock lock(device.mutex);
     device.never = look.sight == Sight::never;
     device.unsettled = look.sight == Sight::later;
