@@ -45,8 +45,9 @@ struct Device {
   Mutex mutex;
   // In bytes.
   std::uint64_t charged[region::kKinds] VGPU_GUARDED_BY(mutex);
-  std::uint64_t in_progress VGPU_GUARDED_BY(mutex);  // of `charged`: reserved for calls that have not returned
-  std::uint64_t guessed VGPU_GUARDED_BY(mutex);      // of the contexts' charge: not measured yet
+  std::uint64_t in_progress VGPU_GUARDED_BY(mutex);      // of `charged`: reserved for calls that have not returned
+  std::uint64_t guessed VGPU_GUARDED_BY(mutex);          // of the contexts' charge: not measured yet
+  std::uint64_t guessed_modules VGPU_GUARDED_BY(mutex);  // of the modules' charge: the same
   std::uint64_t last_module VGPU_GUARDED_BY(mutex);
   std::uint64_t largest_module VGPU_GUARDED_BY(mutex);
   std::uint32_t generation VGPU_GUARDED_BY(mutex);
@@ -176,6 +177,7 @@ Corrected apply(unsigned dev, Device &device, const Look &look, const Correction
     if (kind == Kind::context && device.guessed != 0) correct_context_charges(dev, static_cast<std::int64_t>(more));
   }
   device.guessed = 0;
+  device.guessed_modules = 0;
   device.has_new_modules = false;
   device.waited = false;
   ++device.generation;
@@ -329,6 +331,20 @@ void UntrackedCharge::cancel() {
   reserved_ = 0;
 }
 
+// A module that nobody measured takes a block at least.
+bool UntrackedCharge::reserve_least() {
+  if (reserved_ >= kLeastModule) return true;
+  const std::uint64_t more = kLeastModule - reserved_;
+  if (!reserve_memory(dev_, kind_, more)) return false;
+  Device &device = untracked.get()->devices[dev_];
+  ScopedLock lock(device.mutex);
+  charge_of(device, kind_) += more;
+  device.in_progress += more;
+  ++device.generation;
+  reserved_ += more;
+  return true;
+}
+
 UntrackedCharge::Settled UntrackedCharge::settle(Patience patience) {
   Untracked &state = *untracked.get();
   Device &device = state.devices[dev_];
@@ -338,7 +354,7 @@ UntrackedCharge::Settled UntrackedCharge::settle(Patience patience) {
     before = device.total() - reserved_;
   }
   if (kind_ == Kind::context) measure_soon(state);
-  const Correction correction = {kind_, IfOver::refuse, 0, reserved_};
+  const Correction correction = {kind_, IfOver::refuse, 0, reserved_, 0};
   const std::uint64_t start = monotonic_ns();
   Corrected corrected = Corrected::unknown;
   if (kind_ == Kind::context || deserves_look(dev_, device)) corrected = correct(dev_, device, correction);
@@ -349,6 +365,7 @@ UntrackedCharge::Settled UntrackedCharge::settle(Patience patience) {
   if (corrected == Corrected::over) return Settled::over;
   if (corrected == Corrected::unknown && patience == Patience::bounded) return Settled::unknown;
   measured_ = corrected == Corrected::done;
+  if (!measured_ && kind_ == Kind::module && !reserve_least()) return Settled::over;
   {
     ScopedLock lock(device.mutex);
     if (measured_) {
@@ -364,6 +381,7 @@ UntrackedCharge::Settled UntrackedCharge::settle(Patience patience) {
     }
     if (kind_ == Kind::module) {
       device.has_new_modules = !measured_;
+      if (!measured_) device.guessed_modules += taken_;
       if (measured_) device.last_module = taken_;
       device.largest_module = std::max(device.largest_module, taken_);
     }
@@ -390,6 +408,7 @@ void context_gone(unsigned dev, std::uint64_t bytes) {
   const std::uint64_t rest = charge_of(device, Kind::context);
   give_back(dev, device, Kind::context, rest - std::min(rest, device.in_progress));
   device.guessed = 0;
+  device.guessed_modules = 0;
 }
 
 void charge_unseen_context(unsigned dev, CUcontext context) {
@@ -414,16 +433,19 @@ void settle_untracked(unsigned dev, Kind kind) {
   Untracked *state = untracked.get();
   if (state == nullptr) return;
   Device &device = state->devices[dev];
-  if (kind != Kind::context && !deserves_look(dev, device)) {
-    note_untracked_growth();
-    return;
-  }
   std::uint64_t gone = 0;
   if (kind == Kind::module) {
     ScopedLock lock(device.mutex);
     gone = device.last_module;
   }
-  correct(dev, device, {kind, IfOver::charge, gone, 0});
+  const bool now = kind == Kind::context || deserves_look(dev, device);
+  if (now && correct(dev, device, {kind, IfOver::charge, gone, 0, 0}) != Corrected::unknown) return;
+  note_untracked_growth();
+  if (kind != Kind::module) return;
+  // What was guessed for it goes by a guess, too.
+  ScopedLock lock(device.mutex);
+  const std::uint64_t guess = std::min(device.guessed_modules, std::max(device.last_module, kLeastModule));
+  device.guessed_modules -= give_back(dev, device, kind, guess);
 }
 
 void note_untracked_growth() {

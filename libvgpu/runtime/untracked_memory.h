@@ -58,6 +58,8 @@ class UntrackedCharge {
   unsigned dev() const { return dev_; }
 
  private:
+  bool reserve_least();
+
   unsigned dev_;
   region::Kind kind_;
   bool granted_;
