@@ -49,26 +49,26 @@ class Condition {
   pthread_cond_t condition_;
 };
 
-// For a few loads and stores on a hot path: about half of what a Mutex costs while nobody else wants it, but nothing can be
-// waited for with it. All zeroes is unlocked here, too.
+// For a few loads and stores on a hot path: a third of what a Mutex costs while nobody else wants it, as it is given back by
+// a plain store. A thread that has gone to sleep just then may be overlooked, and so wakes up by itself in a moment. All
+// zeroes is unlocked here, too.
 class VGPU_THREAD_ATTRIBUTE(capability("mutex")) FastMutex {
  public:
   void lock() VGPU_THREAD_ATTRIBUTE(acquire_capability()) {
-    std::uint32_t found = kFree;
-    if (!state_.compare_exchange_strong(found, kHeld, std::memory_order_acquire, std::memory_order_relaxed)) wait();
+    if (__builtin_expect(held_.exchange(1, std::memory_order_acquire) != 0, false)) wait();
   }
   void unlock() VGPU_THREAD_ATTRIBUTE(release_capability()) {
-    if (state_.exchange(kFree, std::memory_order_release) == kWanted) wake();
+    held_.store(0, std::memory_order_release);
+    if (__builtin_expect(waiting_.load(std::memory_order_relaxed) != 0, false)) wake();
   }
   void assert_held() const VGPU_THREAD_ATTRIBUTE(assert_capability(this)) {}
 
  private:
-  static constexpr std::uint32_t kFree = 0, kHeld = 1, kWanted = 2;  // wanted: held, and somebody may be asleep
-
   void wait();
   void wake();
 
-  std::atomic<std::uint32_t> state_;
+  std::atomic<std::uint32_t> held_;
+  std::atomic<std::uint32_t> waiting_;  // threads
 };
 
 template <typename Lock>

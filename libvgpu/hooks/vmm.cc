@@ -45,10 +45,9 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const C
     result = CUDA_ERROR_OUT_OF_MEMORY;
   }
   if (result == CUDA_SUCCESS) {
-    rank().confirm(number);
     *handle = made;
   } else {
-    rank().release(number, Kind::data, charged);
+    rank().take_back(number, Kind::data, charged);
   }
   return result;
 }

@@ -29,6 +29,7 @@ constexpr bool makes_sense(std::uint64_t block) {
   std::size_t asked = 0;
   const CUresult result = REAL(cuMemGetAllocationGranularity)(&asked, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
   std::uint64_t block = result == CUDA_SUCCESS ? asked : 0;
+  if (!makes_sense(block)) block = job_region().block_bytes(dev);
   if (!makes_sense(block)) block = kUsualBlock;
   // Once and for all: what is in the table is found by it.
   std::uint64_t known = 0;
@@ -64,7 +65,6 @@ bool finish_piece(std::uint64_t pointer, const Allocation &whole, Within within,
     if (!charge_block(whole.dev, block, within)) return !take_piece_out(pointer);
     if (!pay_block(pointer, block)) rank().add_idle(whole.dev, block);
   }
-  rank().confirm(whole.dev);
   if (rank().idle(whole.dev) == 0) rank().top_up_idle(whole.dev, block);
   return true;
 }

@@ -60,7 +60,7 @@ template <typename Call, typename Undo>
 // What the driver has of an allocation that `charged` bytes were reserved for: more or less. False: more, and too much.
 inline bool correct_charge(int dev, std::uint64_t *charged, std::uint64_t real) {
   if (real > *charged && charge(dev, real - *charged) != CUDA_SUCCESS) return false;
-  if (real < *charged) rank().release(static_cast<unsigned>(dev), region::Kind::data, *charged - real);
+  if (real < *charged) rank().take_back(static_cast<unsigned>(dev), region::Kind::data, *charged - real);
   *charged = real;
   return true;
 }
@@ -79,7 +79,7 @@ CUresult allocate_blocks(const Place &place, std::uint64_t bytes, Size size, Cal
   if (const CUresult refused = charge(place.dev, charged, size); refused != CUDA_SUCCESS) return refused;
   const CUresult result = call();
   if (result != CUDA_SUCCESS) {
-    rank().release(dev, region::Kind::data, charged);
+    rank().take_back(dev, region::Kind::data, charged);
     return result;
   }
   Allocation displaced;
@@ -87,10 +87,9 @@ CUresult allocate_blocks(const Place &place, std::uint64_t bytes, Size size, Cal
                     add(Allocation{region::units_for(charged), dev, place.context, size != Size::fixed}, &displaced);
   if (!kept) {
     undo();
-    rank().release(dev, region::Kind::data, charged);
+    rank().take_back(dev, region::Kind::data, charged);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  rank().confirm(dev);
   if (__builtin_expect(displaced.units != 0, false)) give_back(displaced);
   return CUDA_SUCCESS;
 }

@@ -286,7 +286,6 @@ bool PoolCharge::settle() {
   pool_.in_progress = others;
   reserved_ = 0;
   give_back(pool_, settled > there ? settled - there : 0);
-  rank().confirm(pool_.dev);
   leave();
   return true;
 }

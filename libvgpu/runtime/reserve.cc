@@ -13,8 +13,6 @@ enum class Measure : std::uint8_t { yes, no };
 
 [[gnu::cold, gnu::noinline]] bool reserve_idle_memory(unsigned dev, region::Kind kind, std::uint64_t bytes,
                                                       region::Grant grant, Measure measure) {
-  // Blocks that nobody uses yet, this process's and its siblings', are nobody's loss.
-  if (grant == region::Grant::refused && rank().give_up_idle(dev) != 0) grant = rank().try_to_reserve(dev, kind, bytes);
   if (grant == region::Grant::refused && trim_pools(dev)) grant = rank().try_to_reserve(dev, kind, bytes);
   if (grant == region::Grant::refused && measure == Measure::yes && settle_before_refusing(dev)) {
     grant = rank().try_to_reserve(dev, kind, bytes);

@@ -302,7 +302,7 @@ std::uint64_t HooksTest::charged(unsigned dev) const {
   const Error error = Snapshot::read(region_.c_str(), Trust::root_or_self, Detail::memory, &snapshot);
   EXPECT_FALSE(error) << error.text;
   EXPECT_TRUE(snapshot.device(dev).ranks_add_up);
-  return snapshot.device(dev).memory_used;
+  return snapshot.device(dev).memory_used - snapshot.device(dev).idle;
 }
 
 std::uint64_t HooksTest::charged(unsigned dev, Kind kind) const {

@@ -141,7 +141,7 @@ class HooksTest : public testing::Test {
   std::unique_ptr<Program> start(const std::vector<std::string> &environment = {});
   std::unique_ptr<Program> start_on(unsigned device, std::uint64_t *context = nullptr);
 
-  std::uint64_t charged(unsigned dev = 0) const;
+  std::uint64_t charged(unsigned dev = 0) const;  // without blocks that are charged ahead
   std::uint64_t charged(unsigned dev, Kind kind) const;
   // The region says this, and so do the driver's books.
   void expect_held(std::uint64_t bytes, unsigned dev = 0);
