@@ -2,6 +2,7 @@
 
 #include <time.h>
 
+#include <cerrno>
 #include <cstdint>
 
 namespace vgpu {
@@ -18,6 +19,14 @@ inline std::uint64_t monotonic_ns() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+// To a point in time of monotonic_ns(), so that a program full of signals does not shorten it.
+inline void sleep_until(std::uint64_t due_ns) {
+  constexpr std::uint64_t kSecond = 1'000'000'000;
+  const timespec due = {static_cast<time_t>(due_ns / kSecond), static_cast<long>(due_ns % kSecond)};
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, nullptr) == EINTR) {
+  }
 }
 
 }  // namespace vgpu

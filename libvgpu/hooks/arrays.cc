@@ -1,4 +1,5 @@
-// Arrays and mipmapped arrays. No call says what one takes, so they are charged for what they hold, row by row.
+// Arrays and mipmapped arrays. What one takes, some drivers say afterwards; where they do not, it is charged for what it
+// holds, row by row, in blocks of its own.
 #include <algorithm>
 
 #include "runtime/charge.h"
@@ -69,13 +70,37 @@ std::uint64_t bytes_of_levels(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned lev
   return total;
 }
 
-// The caller sees what the driver wrote only when all is well.
+// 0: this driver does not say, or not of arrays that have their memory already.
+std::uint64_t taken_by(CUarray array, CUdevice ordinal) {
+  CUDA_ARRAY_MEMORY_REQUIREMENTS taken = {};
+  return REAL(cuArrayGetMemoryRequirements)(&taken, array, ordinal) == CUDA_SUCCESS ? taken.size : 0;
+}
+std::uint64_t taken_by(CUmipmappedArray array, CUdevice ordinal) {
+  CUDA_ARRAY_MEMORY_REQUIREMENTS taken = {};
+  return REAL(cuMipmappedArrayGetMemoryRequirements)(&taken, array, ordinal) == CUDA_SUCCESS ? taken.size : 0;
+}
+
+// The caller sees what the driver wrote only when all is well. What is wrong whatever the limit is, is the driver's to say.
 template <typename Array, typename Call, typename Destroy>
 CUresult allocate_array(Handle handle, Array *array, std::uint64_t bytes, Call call, Destroy destroy) {
+  const Mode now = mode();
+  if (now == Mode::closed) return kNotReady;
+  if (now == Mode::inert || array == nullptr) return call(array);
   Array made = nullptr;
-  const CUresult result = allocate(
-      bytes, Size::elastic, [&] { return call(array != nullptr ? &made : nullptr); },
-      [&] { return allocation_key(handle, reinterpret_cast<std::uint64_t>(made)); }, [&] { destroy(made); });
+  const auto make = [&] { return call(&made); };
+  const auto undo = [&] { destroy(made); };
+  const CUresult result = allocate_here(make, undo, [&](const Place &place) {
+    std::uint64_t taken = 0;
+    const auto actual = [&] {
+      if (bytes != 0) taken = taken_by(made, place.ordinal);
+      return taken != 0 ? taken : bytes;
+    };
+    const auto add = [&](Allocation allocation, Allocation *displaced) {
+      allocation.elastic = taken == 0;
+      return add_allocation(allocation_key(handle, reinterpret_cast<std::uint64_t>(made)), allocation, displaced);
+    };
+    return allocate_blocks(place, bytes, Size::elastic, make, actual, add, undo);
+  });
   if (result == CUDA_SUCCESS) *array = made;
   return result;
 }

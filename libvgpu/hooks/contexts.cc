@@ -1,6 +1,8 @@
 // Contexts: what they take, and what goes down with them.
 #include "runtime/charge.h"
+#include "runtime/context_charge.h"
 #include "runtime/host_pid.h"
+#include "runtime/look.h"
 
 using namespace vgpu;
 using namespace vgpu::driver;
@@ -9,10 +11,7 @@ using namespace vgpu::runtime;
 
 namespace {
 
-// Whether a call makes a context, or something smaller beside one.
-enum class Makes : std::uint8_t { context, less };
-
-// A call that makes a context on a device. `undo` unmakes it.
+// A call that makes a context on a device. `opened` enters it, and says which it is; `undo` unmakes it.
 template <typename Call, typename Opened, typename Undo>
 CUresult make_context(CUdevice ordinal, Call call, Opened opened, Undo undo, Makes makes = Makes::context) {
   const Mode now = mode();
@@ -25,12 +24,11 @@ CUresult make_context(CUdevice ordinal, Call call, Opened opened, Undo undo, Mak
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   const auto index = static_cast<unsigned>(dev);
-  UntrackedCharge untracked =
-      makes == Makes::context ? UntrackedCharge(index, Kind::context) : UntrackedCharge(index, Kind::context, 0);
+  ContextCharge untracked(index, makes);
   if (!untracked.granted()) return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult result;
   {
-    HostPidSearch search(static_cast<unsigned>(dev));
+    HostPidSearch search(index);
     result = call();
     if (result == CUDA_SUCCESS) search.finish();
   }
@@ -38,31 +36,46 @@ CUresult make_context(CUdevice ordinal, Call call, Opened opened, Undo undo, Mak
     untracked.cancel();
     return result;
   }
-  opened();
-  if (untracked.settle()) return CUDA_SUCCESS;
+  if (untracked.settle(opened())) return CUDA_SUCCESS;
   undo();
   untracked.cancel();
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-// The context with this number is gone, and all that was in it.
-void drop_context(unsigned number) {
-  const int dev = context_closed(number);
+// The context with this number is gone, and all that was in it. Returns its device.
+int drop_context(unsigned number) {
+  const ClosedContext closed = context_closed(number);
   note_pools_may_shrink();
   recheck_pools_when_due();
+  if (closed.dev != kNotInJob) context_gone(static_cast<unsigned>(closed.dev), closed.charged);
+  return closed.dev;
+}
+
+void settle_after_drop(int dev) {
   if (dev != kNotInJob) settle_untracked(static_cast<unsigned>(dev), Kind::context);
+}
+
+int device_of(CUcontext context) {
+  Place place;
+  return known_place(context, &place) ? place.dev : kNotInJob;
 }
 
 template <typename Call>
 CUresult destroy_context(CUcontext context, Call call) {
   if (mode() != Mode::active) return call();
-  const unsigned number = context_closing(context);
-  const CUresult result = call();
-  if (result == CUDA_SUCCESS) {
-    drop_context(number);
-  } else {
-    context_kept(number);
+  int gone_from = kNotInJob;
+  CUresult result;
+  {
+    const BooksLag lag(device_of(context));
+    const unsigned number = context_closing(context);
+    result = call();
+    if (result == CUDA_SUCCESS) {
+      gone_from = drop_context(number);
+    } else {
+      context_kept(number);
+    }
   }
+  settle_after_drop(gone_from);
   return result;
 }
 
@@ -82,7 +95,11 @@ template <typename Call>
 CUresult create_context(CUcontext *context, CUdevice ordinal, Call call) {
   CUcontext made = nullptr;
   const CUresult result = make_context(
-      ordinal, [&] { return call(context != nullptr ? &made : nullptr); }, [&] { context_opened(made, ordinal); },
+      ordinal, [&] { return call(context != nullptr ? &made : nullptr); },
+      [&] {
+        context_opened(made, ordinal);
+        return made;
+      },
       [&] {
         const unsigned number = context_closing(made);
         undone(number, REAL(cuCtxDestroy_v2)(made));
@@ -91,17 +108,25 @@ CUresult create_context(CUcontext *context, CUdevice ordinal, Call call) {
   return result;
 }
 
+bool is_active(CUdevice ordinal, bool if_unknown) {
+  unsigned flags = 0;
+  int active = 0;
+  return REAL(cuDevicePrimaryCtxGetState)(ordinal, &flags, &active) == CUDA_SUCCESS ? active != 0 : if_unknown;
+}
+
 // The driver counts who uses a primary context; it tells whether anything is left.
 template <typename Call>
 CUresult release_primary(CUdevice ordinal, Call call) {
   const CUcontext context = mode() == Mode::active ? primary_context(ordinal) : nullptr;
-  const CUresult result = call();
-  unsigned flags = 0;
-  int active = 0;
-  if (result != CUDA_SUCCESS || context == nullptr) return result;
-  if (REAL(cuDevicePrimaryCtxGetState)(ordinal, &flags, &active) == CUDA_SUCCESS && active == 0) {
-    drop_context(context_closing(context));
+  if (context == nullptr) return call();
+  int gone_from = kNotInJob;
+  CUresult result;
+  {
+    const BooksLag lag(device_of(context));
+    result = call();
+    if (result == CUDA_SUCCESS && !is_active(ordinal, true)) gone_from = drop_context(context_closing(context));
   }
+  settle_after_drop(gone_from);
   return result;
 }
 
@@ -169,13 +194,21 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
   CUcontext retained = nullptr;
   const auto call = [&] { return REAL(cuDevicePrimaryCtxRetain)(context != nullptr ? &retained : nullptr, device); };
   // One more use of a context that is there takes nothing. If it goes at this very moment, the next measure finds it.
-  if (mode() == Mode::active && primary_context(device) != nullptr) {
+  const bool known = mode() == Mode::active && primary_context(device) != nullptr;
+  if (known || (mode() == Mode::active && region_device(device) != kNotInJob && is_active(device, false))) {
     const CUresult result = call();
-    if (result == CUDA_SUCCESS) primary_retained(*context = retained, device);
+    if (result != CUDA_SUCCESS) return result;
+    primary_retained(*context = retained, device);
+    // Made by a way that we do not see, such as the driver's private tables.
+    if (!known) charge_unseen_context(static_cast<unsigned>(region_device(device)), retained);
     return result;
   }
   const CUresult result = make_context(
-      device, call, [&] { primary_retained(retained, device); },
+      device, call,
+      [&] {
+        primary_retained(retained, device);
+        return retained;
+      },
       [&] {
         const CUresult released = REAL(cuDevicePrimaryCtxRelease_v2)(device);
         undone(context_closing(retained), released);
@@ -190,10 +223,11 @@ CUresult cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc resources, CUde
   const Makes makes = mode() == Mode::active && primary_context(device) != nullptr ? Makes::less : Makes::context;
   const auto opened = [&] {
     CUcontext primary = nullptr;
-    if (REAL(cuDevicePrimaryCtxRetain)(&primary, device) != CUDA_SUCCESS) return;
+    if (REAL(cuDevicePrimaryCtxRetain)(&primary, device) != CUDA_SUCCESS) return primary;
     primary_retained(primary, device);
     green_opened(made, primary);
     REAL(cuDevicePrimaryCtxRelease_v2)(device);
+    return makes == Makes::context ? primary : nullptr;
   };
   const CUresult result = make_context(
       device, [&] { return REAL(cuGreenCtxCreate)(context != nullptr ? &made : nullptr, resources, device, flags); },

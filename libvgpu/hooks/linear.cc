@@ -21,30 +21,34 @@ std::uint64_t pitched_bytes(std::uint64_t width, std::uint64_t height) {
   return pitch < width ? ~std::uint64_t{0} : at_most(pitch, height);
 }
 
-std::uint64_t key_of(std::uint64_t pointer) { return allocation_key(Handle::pointer, pointer); }
-
-// The caller sees what the driver wrote only when all is well.
+// The caller sees what the driver wrote only when all is well. What is wrong whatever the limit is, is the driver's to say.
 template <typename Pointer, typename Call, typename Free>
-CUresult allocate_linear(Pointer *pointer, std::uint64_t bytes, Size size, Call call, Free free) {
+CUresult allocate(Pointer *pointer, std::uint64_t bytes, Size size, Call call, Free free) {
+  const Mode now = mode();
+  if (now == Mode::closed) return kNotReady;
+  if (now == Mode::inert || pointer == nullptr || bytes == 0) return call(pointer);
   Pointer made = 0;
-  const CUresult result = allocate(
-      bytes, size, [&] { return call(pointer != nullptr ? &made : nullptr); }, [&] { return key_of(made); },
-      [&] { free(made); });
+  const CUresult result = allocate_linear(
+      made, bytes, size, [&] { return call(&made); }, [&] { return bytes; }, [&] { free(made); });
   if (result == CUDA_SUCCESS) *pointer = made;
   return result;
 }
 
 template <typename Pointer, typename Number, typename Call, typename Free>
 CUresult allocate_pitched(Pointer *pointer, Number *pitch, Number width, Number height, Call call, Free free) {
+  const Mode now = mode();
+  if (now == Mode::closed) return kNotReady;
+  const std::uint64_t most = pitched_bytes(width, height);
+  if (now == Mode::inert || pointer == nullptr || most == 0) return call(pointer, pitch);
   Pointer made = 0;
   Number made_pitch = 0;
-  const CUresult result = allocate(
-      pitched_bytes(width, height), Size::fixed,
-      [&] { return call(pointer != nullptr ? &made : nullptr, pitch != nullptr ? &made_pitch : nullptr); },
-      [&] { return key_of(made); }, [&] { return std::uint64_t{made_pitch} * height; }, [&] { free(made); });
+  const auto actual = [&] { return made_pitch != 0 ? at_most(made_pitch, height) : most; };
+  const CUresult result = allocate_linear(
+      made, most, Size::fixed, [&] { return call(&made, pitch != nullptr ? &made_pitch : nullptr); }, actual,
+      [&] { free(made); });
   if (result != CUDA_SUCCESS) return result;
   *pointer = made;
-  *pitch = made_pitch;
+  if (pitch != nullptr) *pitch = made_pitch;
   return result;
 }
 
@@ -56,12 +60,12 @@ void free_v2(CUdeviceptr pointer) { REAL(cuMemFree_v2)(pointer); }
 extern "C" {
 
 CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
-  return allocate_linear(
+  return allocate(
       pointer, bytes, Size::fixed, [&](CUdeviceptr *made) { return REAL(cuMemAlloc_v2)(made, bytes); }, free_v2);
 }
 
 CUresult cuMemAlloc(CUdeviceptr_v1 *pointer, unsigned int bytes) {
-  return allocate_linear(
+  return allocate(
       pointer, bytes, Size::fixed, [&](CUdeviceptr_v1 *made) { return REAL(cuMemAlloc)(made, bytes); }, free_v1);
 }
 
@@ -86,17 +90,17 @@ CUresult cuMemAllocPitch(CUdeviceptr_v1 *pointer, unsigned int *pitch, unsigned 
 
 // Managed memory is charged as if all of it were on the device, where it can be at any moment.
 CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned int flags) {
-  return allocate_linear(
+  return allocate(
       pointer, bytes, Size::managed, [&](CUdeviceptr *made) { return REAL(cuMemAllocManaged)(made, bytes, flags); },
       free_v2);
 }
 
 CUresult cuMemFree_v2(CUdeviceptr pointer) {
-  return release(key_of(pointer), [&] { return REAL(cuMemFree_v2)(pointer); });
+  return release_pointer(pointer, [&] { return REAL(cuMemFree_v2)(pointer); });
 }
 
 CUresult cuMemFree(CUdeviceptr_v1 pointer) {
-  return release(key_of(pointer), [&] { return REAL(cuMemFree)(pointer); });
+  return release_pointer(pointer, [&] { return REAL(cuMemFree)(pointer); });
 }
 
 }  // extern "C"

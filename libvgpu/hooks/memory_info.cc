@@ -34,9 +34,9 @@ CUresult memory_info(Size *free, Size *total, Call call) {
   if (result != CUDA_SUCCESS) return result;
   if (mode() == Mode::active) {
     Place place;
-    settle_untracked_when_due();
     recheck_pools_when_due();
     if (current_place(&place) && place.dev != kNotInJob) {
+      settle_for_reader(static_cast<unsigned>(place.dev));
       show_memory(static_cast<unsigned>(place.dev), &free_now, &total_now);
     }
   }

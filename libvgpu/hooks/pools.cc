@@ -39,7 +39,7 @@ CUresult allocate_from(CUmemoryPool pool, CUdeviceptr *pointer, size_t bytes, CU
   if (!charge.reserve()) return CUDA_ERROR_OUT_OF_MEMORY;
   do {
     CUdeviceptr made = 0;
-    const CUresult result = call(pointer != nullptr ? &made : nullptr);
+    const CUresult result = call(&made);
     if (result != CUDA_SUCCESS) {
       charge.cancel();
       return result;
@@ -60,7 +60,8 @@ CUresult allocate_from(CUmemoryPool pool, CUdeviceptr *pointer, size_t bytes, CU
 template <typename Call>
 CUresult allocate_here(CUdeviceptr *pointer, size_t bytes, CUstream stream, Call call) {
   const Mode now = mode();
-  if (now != Mode::active) return now == Mode::inert ? call(pointer) : kNotReady;
+  if (now == Mode::closed) return kNotReady;
+  if (now == Mode::inert || pointer == nullptr || bytes == 0) return call(pointer);
   Place place;
   CUcontext context = nullptr;
   CUmemoryPool pool = nullptr;
@@ -75,7 +76,8 @@ CUresult allocate_here(CUdeviceptr *pointer, size_t bytes, CUstream stream, Call
 template <typename Call>
 CUresult allocate_there(CUmemoryPool pool, CUdeviceptr *pointer, size_t bytes, CUstream stream, Call call) {
   const Mode now = mode();
-  if (now != Mode::active) return now == Mode::inert ? call(pointer) : kNotReady;
+  if (now == Mode::closed) return kNotReady;
+  if (now == Mode::inert || pointer == nullptr || bytes == 0) return call(pointer);
   return allocate_from(pool, pointer, bytes, stream, call);
 }
 
@@ -85,16 +87,14 @@ template <typename Call>
 CUresult free_async(CUdeviceptr pointer, Call call) {
   if (mode() != Mode::active) return call();
   Allocation allocation;
-  const std::uint64_t key = allocation_key(Handle::pointer, pointer);
-  const bool plain = take_allocation(key, &allocation);
+  const Taken taken = take_pointer(pointer, &allocation);
   const CUresult result = call();
   if (result == CUDA_SUCCESS) note_pools_may_shrink();
-  if (!plain) return result;
-  if (result == CUDA_SUCCESS) {
-    untrack_data(allocation.dev, bytes_of(allocation.units));
-  } else {
-    Allocation displaced;
-    add_allocation(key, allocation, &displaced);
+  if (taken == Taken::not_ours) return result;
+  if (result != CUDA_SUCCESS) {
+    put_back_pointer(pointer, allocation, taken);
+  } else if (taken != Taken::piece) {
+    leave_behind(allocation);
   }
   return result;
 }

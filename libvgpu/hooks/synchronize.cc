@@ -1,4 +1,5 @@
-// Synchronisation: the moment at which the driver gives back what was freed in stream order.
+// Synchronisation: the moment at which the driver gives back what was freed in stream order, and at which it can be seen
+// what launches have taken: code, stacks, heaps.
 #include "runtime/charge.h"
 #include "runtime/pool_memory.h"
 #include "sm/metered.h"
@@ -17,6 +18,7 @@ CUresult waited(Wait wait) {
   const CUresult result = wait();
   if (is_metered) sm::after_synchronize();
   recheck_pools_when_due();
+  if (result == CUDA_SUCCESS && mode() == Mode::active) settle_after_synchronisation();
   return result;
 }
 

@@ -33,18 +33,21 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const C
   if (now == Mode::inert || !on_device) return call(handle);
   settle_untracked_when_due();
   const int dev = region_device(properties->location.id);
-  if (dev == kNotInJob && !exists(properties->location.id)) return call(handle);
-  if (const CUresult refused = charge(dev, bytes); refused != CUDA_SUCCESS) return refused;
+  if (handle == nullptr || bytes == 0 || (dev == kNotInJob && !exists(properties->location.id))) return call(handle);
+  if (dev == kNotInJob) return charge(dev, bytes);
+  const auto number = static_cast<unsigned>(dev);
+  const std::uint64_t charged = whole_blocks(bytes, block_bytes(number, properties->location.id));
+  if (const CUresult refused = charge(dev, charged); refused != CUDA_SUCCESS) return refused;
   CUmemGenericAllocationHandle made = 0;
-  CUresult result = call(handle != nullptr ? &made : nullptr);
-  if (result == CUDA_SUCCESS && !physical_made(made, static_cast<unsigned>(dev), units_for(bytes))) {
+  CUresult result = call(&made);
+  if (result == CUDA_SUCCESS && !physical_made(made, number, units_for(charged))) {
     REAL(cuMemRelease)(made);
     result = CUDA_ERROR_OUT_OF_MEMORY;
   }
   if (result == CUDA_SUCCESS) {
     *handle = made;
   } else {
-    rank().release(static_cast<unsigned>(dev), Kind::data, bytes);
+    rank().take_back(number, Kind::data, charged);
   }
   return result;
 }

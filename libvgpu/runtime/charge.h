@@ -2,6 +2,7 @@
 #pragma once
 
 #include "allocations.h"
+#include "blocks.h"
 #include "contexts.h"
 #include "devices.h"
 #include "driver/table.h"
@@ -24,17 +25,21 @@ inline bool exists(CUdevice ordinal) {
 // What an allocation holds: what it was charged for; perhaps less; or less, and it may be larger than the device.
 enum class Size : std::uint8_t { fixed, elastic, managed };
 
+inline bool may_exceed_the_device(unsigned dev, Size size) {
+  // A job without a limit may oversubscribe the device with managed memory, as anywhere else.
+  return size == Size::managed && !is_limited(dev);
+}
+
 // Charges `bytes` on a device. Logs why not.
 inline CUresult charge(int dev, std::uint64_t bytes, Size size = Size::fixed) {
   if (dev == kNotInJob) {
     log_not_in_job();
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  // A job without a limit may oversubscribe the device with managed memory, as anywhere else.
   const auto number = static_cast<unsigned>(dev);
-  const bool whatever = size == Size::managed && !is_limited(number);
-  const bool charged = whatever ? rank().force(number, region::Kind::data, bytes) == region::Grant::granted
-                                : reserve_memory(number, region::Kind::data, bytes);
+  const bool charged = may_exceed_the_device(number, size)
+                           ? rank().force(number, region::Kind::data, bytes) == region::Grant::granted
+                           : reserve_memory(number, region::Kind::data, bytes);
   return charged ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -44,56 +49,87 @@ inline CUresult remeasure_after(CUresult result) {
   return result;
 }
 
-// An allocation of at most `bytes`.
+// The driver says what is wrong. If nothing is, we do not know where the memory is, and nobody may have it.
+template <typename Call, typename Undo>
+[[gnu::cold]] CUresult call_without_place(Call call, Undo undo) {
+  const CUresult result = call();
+  if (result == CUDA_SUCCESS) undo();
+  return result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : result;
+}
+
+// What the driver has of an allocation that `charged` bytes were reserved for: more or less. False: more, and too much.
+inline bool correct_charge(int dev, std::uint64_t *charged, std::uint64_t real) {
+  if (real > *charged && charge(dev, real - *charged) != CUDA_SUCCESS) return false;
+  if (real < *charged) rank().take_back(static_cast<unsigned>(dev), region::Kind::data, *charged - real);
+  *charged = real;
+  return true;
+}
+
+// What a call made, and what it really takes.
 //   call()     the driver's own
-//   key()      what it allocated; only after success
-//   actual()   how much that really was
+//   actual()   bytes; only after success, as the next two
+//   add()      records an Allocation; false: no memory
 //   undo()     frees it
-template <typename Call, typename Key, typename Actual, typename Undo>
-CUresult allocate(std::uint64_t bytes, Size size, Call call, Key key, Actual actual, Undo undo) {
-  const Mode now = mode();
-  if (now != Mode::active) return now == Mode::inert ? call() : kNotReady;
-  settle_untracked_when_due();
-  Place place;
-  if (!current_place(&place)) {
-    // The driver says what is wrong. If nothing is, we do not know where the memory is, and nobody may have it.
-    const CUresult result = call();
-    if (result == CUDA_SUCCESS) undo();
-    return result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : result;
-  }
-  if (const CUresult refused = charge(place.dev, bytes, size); refused != CUDA_SUCCESS) return refused;
+template <typename Call, typename Actual, typename Add, typename Undo>
+CUresult allocate_blocks(const Place &place, std::uint64_t bytes, Size size, Call call, Actual actual, Add add,
+                         Undo undo) {
   const auto dev = static_cast<unsigned>(place.dev);
+  const std::uint64_t block = block_bytes(dev, place.ordinal);
+  std::uint64_t charged = whole_blocks(bytes, block);
+  if (const CUresult refused = charge(place.dev, charged, size); refused != CUDA_SUCCESS) return refused;
   const CUresult result = call();
   if (result != CUDA_SUCCESS) {
-    rank().release(dev, region::Kind::data, bytes);
+    rank().take_back(dev, region::Kind::data, charged);
     return result;
   }
-
-  std::uint64_t units = region::units_for(bytes);
-  const std::uint64_t real_units = region::units_for(actual());
   Allocation displaced;
-  bool kept = true;
-  if (real_units > units) {
-    kept = charge(place.dev, region::bytes_of(real_units - units)) == CUDA_SUCCESS;
-    if (kept) units = real_units;
-  } else if (real_units < units) {
-    rank().release(dev, region::Kind::data, region::bytes_of(units - real_units));
-    units = real_units;
-  }
-  kept = kept && add_allocation(key(), {units, dev, place.context, size != Size::fixed}, &displaced);
+  const bool kept = correct_charge(place.dev, &charged, whole_blocks(actual(), block)) &&
+                    add(Allocation{region::units_for(charged), dev, place.context, size != Size::fixed}, &displaced);
   if (!kept) {
     undo();
-    rank().release(dev, region::Kind::data, region::bytes_of(units));
+    rank().take_back(dev, region::Kind::data, charged);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  if (displaced.units != 0) rank().release(displaced.dev, region::Kind::data, region::bytes_of(displaced.units));
+  if (__builtin_expect(displaced.units != 0, false)) give_back(displaced);
   return CUDA_SUCCESS;
 }
 
-template <typename Call, typename Key, typename Undo>
-CUresult allocate(std::uint64_t bytes, Size size, Call call, Key key, Undo undo) {
-  return allocate(
-      bytes, size, call, key, [bytes] { return bytes; }, undo);
+// work(place) where the calling thread allocates: never on a device that is not the job's.
+template <typename Call, typename Undo, typename Work>
+CUresult allocate_here(Call call, Undo undo, Work work) {
+  settle_untracked_when_due();
+  Place place;
+  if (__builtin_expect(!current_place(&place), false)) return call_without_place(call, undo);
+  return __builtin_expect(place.dev == kNotInJob, false) ? charge(place.dev, 0) : work(place);
+}
+
+// Linear memory of about `bytes`: call() puts its address into `made`. The address tells which block a small piece is in.
+template <typename Pointer, typename Call, typename Actual, typename Undo>
+CUresult allocate_linear(const Pointer &made, std::uint64_t bytes, Size size, Call call, Actual actual, Undo undo) {
+  return allocate_here(call, undo, [&](const Place &place) {
+    const auto dev = static_cast<unsigned>(place.dev);
+    const std::uint64_t block = block_bytes(dev, place.ordinal);
+    const auto add = [&](const Allocation &allocation, Allocation *displaced) {
+      return add_large(made, block, allocation, displaced);
+    };
+    if (bytes >= block) return allocate_blocks(place, bytes, size, call, actual, add, undo);
+
+    const CUresult result = call();
+    if (result != CUDA_SUCCESS) return result;
+    if (__builtin_expect(!is_piece(made, actual(), block), false)) {
+      // Larger than it looked, or across the border of two blocks.
+      const auto called = [] { return CUDA_SUCCESS; };
+      const auto most = [&] { return actual() + block; };
+      const CUresult refused = allocate_blocks(place, most(), size, called, most, add, [] {});
+      if (refused != CUDA_SUCCESS) undo();
+      return refused;
+    }
+    const Allocation whole = {region::units_for(block), dev, place.context, size != Size::fixed, true};
+    const Within within = may_exceed_the_device(dev, size) ? Within::anything : Within::limit;
+    if (__builtin_expect(keep_piece(made, block, whole, within), true)) return CUDA_SUCCESS;
+    undo();
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  });
 }
 
 // Out of the books before the driver may give the same address to another thread, and back in if it does not free.
@@ -101,20 +137,32 @@ template <typename Call>
 CUresult release(std::uint64_t key, Call call) {
   const Mode now = mode();
   if (now != Mode::active) return now == Mode::inert ? call() : kNotReady;
-  Allocation allocation;
+  Allocation allocation, displaced;
   const bool ours = take_allocation(key, &allocation);
   const CUresult result = call();
-  if (!ours) {
+  if (ours && result == CUDA_SUCCESS) give_back(allocation);
+  if (ours && result != CUDA_SUCCESS) add_allocation(key, allocation, &displaced);
+  return result;
+}
+
+template <typename Call>
+CUresult release_pointer(std::uint64_t pointer, Call call) {
+  const Mode now = mode();
+  if (now != Mode::active) return now == Mode::inert ? call() : kNotReady;
+  Allocation allocation;
+  const Taken taken = take_pointer(pointer, &allocation);
+  const CUresult result = call();
+  if (__builtin_expect(result != CUDA_SUCCESS && taken != Taken::not_ours, false)) {
+    put_back_pointer(pointer, allocation, taken);
+  } else if (taken == Taken::not_ours) {
     // Perhaps a pool's: it goes back there.
     note_pools_may_shrink();
     recheck_pools_when_due();
-    return result;
-  }
-  if (result == CUDA_SUCCESS) {
-    rank().release(allocation.dev, region::Kind::data, region::bytes_of(allocation.units));
-  } else {
-    Allocation displaced;
-    add_allocation(key, allocation, &displaced);
+  } else if (__builtin_expect(allocation.shared && taken != Taken::piece, false)) {
+    leave_behind(allocation);
+    settle_untracked(allocation.dev, region::Kind::data);
+  } else if (taken != Taken::piece) {
+    give_back(allocation);
   }
   return result;
 }

@@ -1,11 +1,12 @@
 #include "contexts.h"
 
-#include "allocations.h"
 #include "base/mutex.h"
 #include "base/wiped.h"
+#include "blocks.h"
 #include "devices.h"
 #include "driver/table.h"
 #include "runtime.h"
+#include "untracked_memory.h"
 
 namespace vgpu::runtime {
 
@@ -24,6 +25,8 @@ struct Entry {
   unsigned home;
   CUgreenCtx green;
   std::uint32_t serial;
+  std::uint64_t charged;  // for itself, in bytes
+  bool guessed;           // ... and nobody has measured it
 
   bool is(CUcontext handle) const { return context == handle && !closing; }
 };
@@ -56,7 +59,7 @@ unsigned find_or_add(Contexts &all, CUcontext context, CUdevice ordinal) VGPU_RE
   while (index < all.high && all.entries[index].context != nullptr) ++index;
   if (index >= kMaxContexts) return 0;
   if (index >= all.high) all.high = index + 1;
-  all.entries[index] = {context, ordinal, region_device(ordinal), 1, false, false, 0, nullptr, fresh_epoch()};
+  all.entries[index] = {context, ordinal, region_device(ordinal), 1, false, false, 0, nullptr, fresh_epoch(), 0, false};
   return index;
 }
 
@@ -100,10 +103,18 @@ bool look_up_place(CUcontext current, Place *place) {
   }
   CUdevice ordinal = 0;
   if (REAL(cuCtxGetDevice)(&ordinal) != CUDA_SUCCESS) return false;
-  ScopedLock lock(all->mutex);
-  const unsigned index = find_or_add(*all, current, ordinal);
-  *place = index != 0 ? place_of(*all, index) : Place{0, region_device(ordinal), ordinal, 0};
-  if (place->dev != kNotInJob) remembered = {current, epoch, *place};
+  bool is_new = false;
+  {
+    ScopedLock lock(all->mutex);
+    is_new = find(*all, current) == 0;
+    const unsigned index = find_or_add(*all, current, ordinal);
+    is_new = is_new && index != 0;
+    *place = index != 0 ? place_of(*all, index) : Place{0, region_device(ordinal), ordinal, 0};
+  }
+  if (place->dev == kNotInJob) return true;
+  remembered = {current, epoch, *place};
+  // Made by a way that we do not see, such as the driver's private tables.
+  if (is_new) charge_unseen_context(static_cast<unsigned>(place->dev), current);
   return true;
 }
 
@@ -186,22 +197,43 @@ void context_kept(unsigned number) {
   all->entries[number].closing = false;
 }
 
-int context_closed(unsigned number) {
-  if (number == 0) return kNotInJob;
+ClosedContext context_closed(unsigned number) {
+  if (number == 0) return {kNotInJob};
   Contexts *all = contexts.get();
   ScopedLock lock(all->mutex);
-  const int dev = all->entries[number].dev;
+  const ClosedContext closed = {all->entries[number].dev, all->entries[number].charged};
   // Under the lock: the number must not be given to a new context while this one's allocations still bear it.
-  std::uint64_t units[region::kMaxDevices] = {};
-  take_allocations_of(number, units);
-  for (unsigned i = 0; i < job_region().ndev(); ++i) {
-    if (units[i] != 0) rank().release(i, region::Kind::data, region::bytes_of(units[i]));
-  }
+  give_back_all_of(number);
   all->entries[number] = {};
   for (unsigned i = 1; i < all->high; ++i) {
     if (all->entries[i].home == number) all->entries[i] = {};
   }
-  return dev;
+  return closed;
+}
+
+void context_charged(CUcontext context, std::uint64_t bytes, bool guessed) {
+  Contexts *all = contexts.get();
+  if (all == nullptr) return;
+  ScopedLock lock(all->mutex);
+  const unsigned index = find(*all, context);
+  if (index == 0) return;
+  all->entries[index].charged = bytes;
+  all->entries[index].guessed = guessed;
+}
+
+void correct_context_charges(unsigned dev, std::int64_t bytes) {
+  Contexts *all = contexts.get();
+  if (all == nullptr) return;
+  ScopedLock lock(all->mutex);
+  for (unsigned i = 1; i < all->high; ++i) {
+    Entry &entry = all->entries[i];
+    if (entry.context == nullptr || !entry.guessed || entry.dev != static_cast<int>(dev)) continue;
+    entry.guessed = false;
+    // The first takes all of it; the later ones share with it.
+    const std::int64_t corrected = static_cast<std::int64_t>(entry.charged) + bytes;
+    entry.charged = corrected > 0 ? static_cast<std::uint64_t>(corrected) : 0;
+    bytes = corrected > 0 ? 0 : corrected;
+  }
 }
 
 void green_opened(CUgreenCtx green, CUcontext primary) {

@@ -59,8 +59,15 @@ unsigned context_detached(CUcontext context);
 unsigned context_closing(CUcontext context);
 // The driver did not destroy it.
 void context_kept(unsigned number);
-// After the driver destroyed it: all that was allocated in it is given back. Returns its device, or kNotInJob.
-int context_closed(unsigned number);
+// After the driver destroyed it: all that was allocated in it is given back, but not what was charged for itself.
+struct ClosedContext {
+  int dev;  // or kNotInJob
+  std::uint64_t charged = 0;
+};
+ClosedContext context_closed(unsigned number);
+// What a context itself is charged for. What was guessed is corrected by what NVML says of all of them.
+void context_charged(CUcontext context, std::uint64_t bytes, bool guessed);
+void correct_context_charges(unsigned dev, std::int64_t bytes);
 // The primary context of a device, if one was retained; null if not.
 CUcontext primary_context(CUdevice ordinal);
 void primary_retained(CUcontext context, CUdevice ordinal);

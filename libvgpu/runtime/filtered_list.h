@@ -1,76 +1,30 @@
-// A list of processes that NVML gives, without those that are not the job's.
-//
-// NVML is asked with room enough for all, whatever room the program has. How much the driver writes for an entry is
-// measured, not believed: early drivers of the 535 series wrote 32 bytes where the header says 24, and a program that
-// runs on such a driver expects just that. What is left of the list is handed on as the driver wrote it.
+// A list of processes that NVML gives, without those that are not the job's. What is left of it is handed on as the driver
+// wrote it: a program that runs on a driver which writes more than the header says expects just that.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-
-#include "driver/cuda_api.h"
 #include "driver/nvml_call.h"
+#include "nvml_list.h"
 #include "runtime.h"
 
 namespace vgpu::runtime {
 
-struct EntryShape {
-  std::size_t alignment;
-  std::size_t pid_offset;
-};
-
-template <typename Entry>
-inline constexpr EntryShape kShape{alignof(Entry), offsetof(Entry, pid)};
-template <>
-inline constexpr EntryShape kShape<unsigned>{alignof(unsigned), 0};
-
-class FilteredList {
+class FilteredList : public NvmlList {
  public:
-  explicit FilteredList(EntryShape shape) : shape_(shape) {}
-  ~FilteredList();
-  FilteredList(const FilteredList &) = delete;
-  FilteredList &operator=(const FilteredList &) = delete;
+  using NvmlList::NvmlList;
 
   // Fills the list by call(count, entries), which is NVML's own, and keeps what is the job's.
   template <typename Call>
   nvmlReturn_t fetch(Call call) {
-    nvmlReturn_t result = NVML_ERROR_INSUFFICIENT_SIZE;
-    for (unsigned tries = 0; result == NVML_ERROR_INSUFFICIENT_SIZE && tries < kTries; ++tries) {
-      // More than there were the last time: they may be growing.
-      if (!make_room(2 * count_ + kSpare)) return NVML_ERROR_MEMORY;
-      count_ = room_;
-      result = call(&count_, static_cast<void *>(entries_));
-    }
-    if (result != NVML_SUCCESS) {
-      count_ = 0;
-    } else {
-      measure();
-      keep_job_processes();
-    }
+    const nvmlReturn_t result = NvmlList::fetch(call);
+    if (result == NVML_SUCCESS) keep_job_processes();
     return result;
   }
 
-  unsigned count() const { return count_; }
-  const void *entry(unsigned index) const { return entries_ + index * stride_; }
-
   // The end of every such call of NVML's: all of it, or how much room it needs.
-  nvmlReturn_t give(unsigned *count, void *entries) const;
+  nvmlReturn_t give(unsigned *room, void *entries) const;
 
  private:
-  static constexpr unsigned kSpare = 256;
-  static constexpr unsigned kTries = 5;
-  static constexpr std::size_t kMostBytes = 64;  // for an entry
-
-  bool make_room(unsigned entries);
-  void measure();
   void keep_job_processes();
-  unsigned pid(unsigned index) const;
-
-  EntryShape shape_;
-  unsigned char *entries_ = nullptr;
-  unsigned room_ = 0;
-  unsigned count_ = 0;
-  std::size_t stride_ = 0;
 };
 
 // How a family of calls answers.

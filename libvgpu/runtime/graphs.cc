@@ -3,6 +3,8 @@
 #include "base/flat_map.h"
 #include "base/mutex.h"
 #include "base/wiped.h"
+#include "blocks.h"
+#include "devices.h"
 #include "driver/table.h"
 #include "region/layout.h"
 
@@ -12,8 +14,6 @@ std::atomic<bool> graphs_allocate{false};
 
 namespace {
 
-// An allocation of a graph takes whole blocks of this size.
-constexpr std::uint64_t kBlock = 2 << 20;
 constexpr unsigned kMaxDepth = 16;  // of child graphs
 
 struct Launches {
@@ -56,7 +56,11 @@ class Sum {
       if (where.type != CU_MEM_LOCATION_TYPE_DEVICE || where.id < 0 ||
           where.id >= static_cast<int>(region::kMaxDevices))
         return;
-      bytes_[where.id] += (params.bytesize + kBlock - 1) / kBlock * kBlock;
+      // On a device that is not the job's, the launch is refused whatever it takes.
+      const int dev = region_device(where.id);
+      bytes_[where.id] += dev == kNotInJob
+                              ? params.bytesize
+                              : whole_blocks(params.bytesize, block_bytes(static_cast<unsigned>(dev), where.id));
     }
   }
 

@@ -1,13 +1,15 @@
 #include "host_pid.h"
 
 #include <fcntl.h>
-#include <time.h>
+#include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 
 #include "base/clock.h"
 #include "base/file_status.h"
+#include "base/mutex.h"
 #include "base/wiped.h"
 #include "contexts.h"
 #include "job_processes.h"
@@ -32,17 +34,76 @@ struct HostPid {
 };
 constinit WipedOnFork<HostPid> host_pid;
 
-// To a point in time, so that a program full of signals does not use up the steps in no time.
-void sleep_until(std::uint64_t due_ns) {
-  constexpr std::uint64_t kSecond = 1'000'000'000;
-  const timespec due = {static_cast<time_t>(due_ns / kSecond), static_cast<long>(due_ns % kSecond)};
-  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, nullptr) == EINTR) {
-  }
-}
+// Who might be this process: listed by NVML, and nobody of the job.
+struct Candidate {
+  unsigned pid;
+  std::uint64_t bytes;
+};
+constexpr unsigned kMaxCandidates = 64;
+
+struct Following {
+  Mutex mutex;
+  std::uint64_t held VGPU_GUARDED_BY(mutex);  // by us, when NVML said this
+  unsigned count VGPU_GUARDED_BY(mutex);
+  Candidate candidates[kMaxCandidates] VGPU_GUARDED_BY(mutex);
+};
+struct Followings {
+  Following devices[region::kMaxDevices];
+};
+constinit WipedOnFork<Followings> followings;
 
 bool in_initial_pid_namespace() {
   struct stat status;
   return file_status("/proc/self/ns/pid", &status) && status.st_ino == kInitialPidNamespace;
+}
+
+bool all_exist_here(const NvmlProcesses &processes) {
+  for (unsigned i = 0; i < processes.count(); ++i) {
+    if (kill(static_cast<pid_t>(processes.pid(i)), 0) != 0 && errno == ESRCH) return false;
+  }
+  return true;
+}
+
+void found_host_pid(unsigned number) {
+  HostPid &state = *host_pid.get();
+  state.found.store(true, std::memory_order_relaxed);
+  state.number.store(number, std::memory_order_relaxed);
+  // A driver that names us as we do ourselves has not said what the host calls us.
+  if (number != static_cast<unsigned>(getpid())) rank().note_host_pid(number);
+  log_format(LogLevel::debug, "process %d is process %u of the node", getpid(), number);
+}
+
+// The one process whose memory has changed since the last list by just as much as ours has. 0: nobody, or several.
+unsigned follower(const Following &last, const NvmlProcesses &now, std::uint64_t held) VGPU_REQUIRES(last.mutex) {
+  unsigned found = 0;
+  for (unsigned i = 0; i < last.count; ++i) {
+    const Candidate &candidate = last.candidates[i];
+    std::uint64_t bytes = 0;
+    if (!now.find(candidate.pid, &bytes) || bytes - candidate.bytes != held - last.held) continue;
+    if (found != 0) return 0;
+    found = candidate.pid;
+  }
+  return found;
+}
+
+unsigned follow(unsigned dev, const NvmlProcesses &now, std::uint64_t held) {
+  Followings *all = followings.get();
+  if (all == nullptr || host_pid.get() == nullptr) return 0;
+  JobProcesses job;
+  for (unsigned i = 0; i < now.count(); ++i) job.see(now.pid(i));
+  Following &last = all->devices[dev];
+  ScopedLock lock(last.mutex);
+  const unsigned found = held != last.held ? follower(last, now, held) : 0;
+  if (found != 0) {
+    found_host_pid(found);
+    return found;
+  }
+  last.held = held;
+  last.count = 0;
+  for (unsigned i = 0; i < now.count() && last.count < kMaxCandidates; ++i) {
+    if (!job.has(now.pid(i))) last.candidates[last.count++] = {now.pid(i), now.bytes(i)};
+  }
+  return 0;
 }
 
 }  // namespace
@@ -64,7 +125,18 @@ bool doubt_host_pid() {
   log_format(LogLevel::info, "process %d took the node's process %u for itself", getpid(), nvml_pid());
   state->number.store(0, std::memory_order_relaxed);
   rank().note_host_pid(0);
+  for (std::atomic<bool> &tried : state->tried) tried.store(false, std::memory_order_relaxed);
   return true;
+}
+
+unsigned pid_in(unsigned dev, const NvmlProcesses &processes, std::uint64_t held) {
+  const unsigned number = nvml_pid();
+  const auto own = static_cast<unsigned>(getpid());
+  std::uint64_t bytes = 0;
+  if (number == own || processes.find(number, &bytes)) return number;
+  // A driver that names only processes of this namespace, by their numbers here.
+  if (processes.find(own, &bytes) && all_exist_here(processes)) return own;
+  return number != 0 ? number : follow(dev, processes, held);
 }
 
 HostPidSearch::HostPidSearch(unsigned dev) : dev_(dev) {
@@ -98,11 +170,12 @@ unsigned HostPidSearch::find_new() const {
   NvmlProcesses now;
   if (!list_processes(dev_, &now)) return 0;
   JobProcesses job;
-  for (unsigned i = 0; i < now.count; ++i) job.see(now.entries[i].pid);
+  for (unsigned i = 0; i < now.count(); ++i) job.see(now.pid(i));
   unsigned candidate = 0;
-  for (unsigned i = 0; i < now.count; ++i) {
-    const unsigned pid = now.entries[i].pid;
-    if (before_.find(pid) != nullptr || pid == candidate) continue;
+  for (unsigned i = 0; i < now.count(); ++i) {
+    const unsigned pid = now.pid(i);
+    std::uint64_t bytes = 0;
+    if (before_.find(pid, &bytes) || pid == candidate) continue;
     if (pid != static_cast<unsigned>(getpid()) && job.has(pid)) continue;
     if (candidate != 0) return 0;
     candidate = pid;
@@ -123,12 +196,7 @@ void HostPidSearch::finish() {
                getpid());
     return;
   }
-  HostPid &state = *host_pid.get();
-  state.found.store(true, std::memory_order_relaxed);
-  state.number.store(number, std::memory_order_relaxed);
-  // A driver that names us as we do ourselves has not said what the host calls us.
-  if (number != static_cast<unsigned>(getpid())) rank().note_host_pid(number);
-  log_format(LogLevel::debug, "process %d is process %u of the node", getpid(), number);
+  found_host_pid(number);
 }
 
 }  // namespace vgpu::runtime

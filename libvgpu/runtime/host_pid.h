@@ -5,7 +5,8 @@
 // do it one at a time, under a lock in the region that the kernel drops with its holder. A rank that does not get it in time,
 // or does not see itself in time, does without: its number stays unknown, and so does what its contexts take.
 //
-// A process of another job that appears in just that moment, before ours does, is taken for ours; doubt_host_pid().
+// A process of another job that appears in just that moment, before ours does, is taken for ours; doubt_host_pid(). A
+// process whose number is not known goes on looking: whoever's memory follows its own, byte for byte, is this process.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +22,12 @@ inline constexpr std::uint32_t kInitialPidNamespace = 0xEFFFFFFC;  // its inode,
 // 0: unknown.
 unsigned nvml_pid();
 
+// The same for a list that NVML has just given, in which this process may go by either of its numbers. `held` is what it
+// is charged for on the device.
+unsigned pid_in(unsigned dev, const NvmlProcesses &processes, std::uint64_t held);
+
 // NVML said something of the process it calls so that cannot be true of us. True: then it was another one, and the number
-// is unknown from now on.
+// is searched for again.
 bool doubt_host_pid();
 
 // Around a call that makes a context on a device. Does nothing where the number is known, or cannot be found this way.

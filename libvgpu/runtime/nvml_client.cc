@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <cstring>
+
 #include "base/mutex.h"
 #include "base/wiped.h"
 #include "driver/nvml_call.h"
@@ -47,20 +49,52 @@ nvmlDevice_t handle_of(unsigned dev) {
 
 }  // namespace
 
-const nvmlProcessInfo_v1_t *NvmlProcesses::find(unsigned pid) const {
-  for (unsigned i = 0; i < count; ++i) {
-    if (entries[i].pid == pid) return &entries[i];
+void open_nvml(unsigned dev) {
+  const driver::NvmlCall call;
+  handle_of(dev);
+}
+
+std::uint64_t NvmlProcesses::bytes(unsigned index) const {
+  // At the same place in every version of the structure.
+  unsigned long long bytes = 0;
+  std::memcpy(&bytes, static_cast<const char *>(list_.entry(index)) + offsetof(nvmlProcessInfo_v1_t, usedGpuMemory),
+              sizeof bytes);
+  return bytes;
+}
+
+bool NvmlProcesses::find(unsigned pid, std::uint64_t *bytes) const {
+  for (unsigned i = 0; i < count(); ++i) {
+    if (list_.pid(i) != pid) continue;
+    *bytes = this->bytes(i);
+    return true;
   }
-  return nullptr;
+  return false;
 }
 
 bool list_processes(unsigned dev, NvmlProcesses *processes) {
   const driver::NvmlCall call;
   const nvmlDevice_t handle = handle_of(dev);
   if (handle == nullptr) return false;
-  // The first version of the list: later ones write structures whose size is not what the headers say.
-  processes->count = NvmlProcesses::kMost;
-  return REAL(nvmlDeviceGetComputeRunningProcesses)(handle, &processes->count, processes->entries) == NVML_SUCCESS;
+  const auto fetch = [&](auto list) {
+    return processes->list_.fetch([&](unsigned *count, void *entries) { return list(count, entries); }) == NVML_SUCCESS;
+  };
+  // The first version first: what it writes is the same in every driver. Not every driver has it, or has it everywhere.
+  return fetch([&](unsigned *count, void *entries) {
+           return REAL(nvmlDeviceGetComputeRunningProcesses)(handle, count,
+                                                             static_cast<nvmlProcessInfo_v1_t *>(entries));
+         }) ||
+         fetch([&](unsigned *count, void *entries) {
+           return REAL(nvmlDeviceGetComputeRunningProcesses_v3)(handle, count,
+                                                                static_cast<nvmlProcessInfo_t *>(entries));
+         }) ||
+         fetch([&](unsigned *count, void *entries) {
+           return REAL(nvmlDeviceGetComputeRunningProcesses_v2)(handle, count,
+                                                                static_cast<nvmlProcessInfo_v2_t *>(entries));
+         }) ||
+         fetch([&](unsigned *count, void *entries) {
+           return REAL(nvmlDeviceGetMPSComputeRunningProcesses_v3)(handle, count,
+                                                                   static_cast<nvmlProcessInfo_t *>(entries));
+         });
 }
 
 bool list_utilisation(unsigned dev, unsigned long long since_us, NvmlSamples *samples) {

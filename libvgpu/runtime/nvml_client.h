@@ -4,20 +4,30 @@
 #include <cstdint>
 
 #include "driver/cuda_api.h"
+#include "nvml_list.h"
 
 namespace vgpu::runtime {
 
-struct NvmlProcesses {
-  static constexpr unsigned kMost = 512;
+// Who computes on a device of the region, and what they hold there. However many there are.
+class NvmlProcesses {
+ public:
+  unsigned count() const { return list_.count(); }
+  unsigned pid(unsigned index) const { return list_.pid(index); }
+  std::uint64_t bytes(unsigned index) const;  // kBytesUnknown, or 0: NVML does not say
+  bool find(unsigned pid, std::uint64_t *bytes) const;
 
-  nvmlProcessInfo_v1_t entries[kMost];
-  unsigned count = 0;
+  static constexpr std::uint64_t kBytesUnknown = static_cast<std::uint64_t>(NVML_VALUE_NOT_AVAILABLE);
 
-  const nvmlProcessInfo_v1_t *find(unsigned pid) const;
+ private:
+  friend bool list_processes(unsigned dev, NvmlProcesses *processes);
+
+  NvmlList list_{kShape<nvmlProcessInfo_v1_t>};
 };
 
-// Who computes on a device of the region. False: no NVML, or one that cannot tell. Opens NVML when first called: to be
-// called only when the process has, had, or is about to have a context.
+// Opens NVML, which takes its time once. What is measured afterwards is NVML's answers alone.
+void open_nvml(unsigned dev);
+// False: no NVML, or one that cannot tell. Opens NVML when first called: to be called only when the process has, had, or
+// is about to have a context.
 bool list_processes(unsigned dev, NvmlProcesses *processes);
 
 // How busy processes kept a device since an instant of NVML's clock, in microseconds. False as above, or if it knows of

@@ -5,14 +5,13 @@
 
 namespace vgpu::runtime {
 
-NvmlUsage query_nvml_usage(unsigned dev, std::uint64_t *bytes) {
-  const unsigned self = nvml_pid();
+NvmlUsage query_nvml_usage(unsigned dev, std::uint64_t held, std::uint64_t *bytes) {
   NvmlProcesses processes;
-  if (self == 0 || !list_processes(dev, &processes)) return NvmlUsage::unknown;
-  const nvmlProcessInfo_v1_t *ours = processes.find(self);
-  if (ours == nullptr) return NvmlUsage::not_listed;
-  *bytes = ours->usedGpuMemory;
-  return *bytes == static_cast<std::uint64_t>(NVML_VALUE_NOT_AVAILABLE) ? NvmlUsage::unknown : NvmlUsage::known;
+  if (!list_processes(dev, &processes)) return NvmlUsage::unknown;
+  const unsigned self = pid_in(dev, processes, held);
+  if (self == 0) return NvmlUsage::unknown;
+  if (!processes.find(self, bytes)) return NvmlUsage::not_listed;
+  return *bytes == 0 || *bytes == NvmlProcesses::kBytesUnknown ? NvmlUsage::not_told : NvmlUsage::known;
 }
 
 }  // namespace vgpu::runtime

@@ -6,6 +6,7 @@
 #include "allocations.h"
 #include "base/mutex.h"
 #include "base/wiped.h"
+#include "blocks.h"
 #include "devices.h"
 #include "driver/table.h"
 #include "refusal.h"
@@ -234,7 +235,7 @@ bool PoolCharge::take(std::uint64_t units) {
 bool PoolCharge::try_to_reserve() {
   ScopedLock lock(pool_.mutex);
   enter();
-  const std::uint64_t asked = region::units_for(bytes_);
+  const std::uint64_t asked = region::units_for(whole_blocks(bytes_, block_bytes(pool_.dev, pool_.ordinal)));
   // What it grew by last time is only a guess: what was asked for must fit, the rest is measured.
   if ((pool_.last_growth > asked && take(pool_.last_growth)) || take(asked) || is_there()) return true;
   leave();

@@ -7,33 +7,55 @@
 #include "base/mutex.h"
 #include "base/wiped.h"
 #include "contexts.h"
-#include "host_pid.h"
-#include "nvml_usage.h"
+#include "imports.h"
+#include "look.h"
+#include "refusal.h"
 #include "reserve.h"
 #include "runtime.h"
+#include "siblings.h"
 
 namespace vgpu::runtime {
 
 std::atomic<bool> untracked_unsettled{false};
+std::atomic<bool> untracked_data_waits{false};
 [[gnu::tls_model("initial-exec")]] thread_local constinit unsigned calls_since_clock_read = 0;
 
 namespace {
+
+using region::Kind;
 
 // How often an allocation may ask NVML: soon after a context was made, then ever less, down to once a second.
 constexpr std::uint64_t kFirstIntervalMs = 20;
 constexpr std::uint64_t kLastIntervalMs = 1000;
 constexpr unsigned kMeasureTries = 3;
-// An NVML that takes this long is slow, and gets a tenth of a program's time at most.
-constexpr std::uint64_t kSlowMs = 100;
-constexpr std::uint64_t kPauseAfterSlow = 9;
+// How old a look may be for somebody who is refused, or who asks what is free.
+constexpr std::uint64_t kRefusalMs = 20;
+constexpr std::uint64_t kReaderMs = 100;
+constexpr std::uint64_t kPatienceNs = 500'000'000;
+constexpr std::uint64_t kPollNs = 10'000'000;
+// The least that a module takes: a block of the driver's.
+constexpr std::uint64_t kLeastModule = std::uint64_t{2} << 20;
+// So close to the limit, what a module takes is measured at once.
+constexpr std::uint64_t kNearBytes = std::uint64_t{256} << 20;
+constexpr std::uint64_t kNearModules = 4;
+constexpr std::uint64_t kNearPart = 16;
 
+// Nothing here is held while NVML is asked. `generation` tells whether an answer still belongs to what it was asked for.
 struct Device {
   Mutex mutex;
   // In bytes.
   std::uint64_t charged[region::kKinds] VGPU_GUARDED_BY(mutex);
-  std::uint64_t in_progress VGPU_GUARDED_BY(mutex);  // of `charged`: reserved for calls that have not returned
+  std::uint64_t in_progress VGPU_GUARDED_BY(mutex);      // of `charged`: reserved for calls that have not returned
+  std::uint64_t guessed VGPU_GUARDED_BY(mutex);          // of the contexts' charge: not measured yet
+  std::uint64_t guessed_modules VGPU_GUARDED_BY(mutex);  // of the modules' charge: the same
   std::uint64_t last_module VGPU_GUARDED_BY(mutex);
+  std::uint64_t largest_module VGPU_GUARDED_BY(mutex);
+  std::uint32_t generation VGPU_GUARDED_BY(mutex);
+  unsigned reserving VGPU_GUARDED_BY(mutex);  // see UntrackedCharge::Reserving
   bool unsettled VGPU_GUARDED_BY(mutex);
+  bool has_new_modules VGPU_GUARDED_BY(mutex);  // loaded since the last look
+  bool never VGPU_GUARDED_BY(mutex);            // NVML cannot tell, as far as we know
+  bool waited VGPU_GUARDED_BY(mutex);           // for NVML to show what is guessed, in vain
 
   std::uint64_t total() const VGPU_REQUIRES(mutex) {
     std::uint64_t sum = 0;
@@ -54,166 +76,376 @@ void measure_soon(Untracked &state) {
   state.due_ms.store(coarse_ms() + kFirstIntervalMs, std::memory_order_relaxed);
 }
 
-std::uint64_t &charge_of(Device &device, region::Kind kind) VGPU_REQUIRES(device.mutex) {
+std::uint64_t &charge_of(Device &device, Kind kind) VGPU_REQUIRES(device.mutex) {
   return device.charged[static_cast<unsigned>(kind)];
 }
 
-enum class Answer : std::uint8_t {
-  known,
-  later,  // NVML does not list us yet, or another thread is between the driver and our books
-  never,  // NVML cannot tell
-};
-
-// What the process holds beyond its allocations: exactly that, or within bounds where some of these may be elsewhere.
-struct Bounds {
-  std::uint64_t least;
-  std::uint64_t most;
-};
-
-Answer measure_untracked(unsigned dev, const Device &device, Bounds *bounds) VGPU_REQUIRES(device.mutex) {
-  for (unsigned tries = 0; tries < kMeasureTries; ++tries) {
-    const Recorded known = recorded(dev);
-    const std::uint64_t held = rank().memory_held(dev);
-    std::uint64_t measured = 0;
-    const NvmlUsage result = query_nvml_usage(dev, &measured);
-    if (result == NvmlUsage::unknown) return Answer::never;
-    if (result == NvmlUsage::not_listed && live_contexts(dev) != 0) return Answer::later;
-    if (held != region::bytes_of(known.units) + device.total()) continue;
-    if (rank().memory_held(dev) != held || !(recorded(dev) == known)) continue;
-    if (region::units_for(measured) < known.units - known.elastic_units && doubt_host_pid()) return Answer::never;
-    const auto beyond = [&](std::uint64_t units) {
-      const std::uint64_t seen = region::units_for(measured);
-      return seen > units ? region::bytes_of(seen - units) : 0;
-    };
-    *bounds = {beyond(known.units), beyond(known.units - known.elastic_units)};
-    return Answer::known;
-  }
-  return Answer::later;
+// Another rank may have corrected what this one is charged for its contexts, while it was at rest.
+void adopt_correction(unsigned dev, Device &device) VGPU_REQUIRES(device.mutex) {
+  if (device.reserving != 0 || rank().slot() == region::kRootSlot) return;
+  const std::uint64_t now = rank().memory_held(dev, Kind::context);
+  std::uint64_t &mine = charge_of(device, Kind::context);
+  if (now == mine) return;
+  correct_context_charges(dev, static_cast<std::int64_t>(now - mine));
+  mine = now;
+  device.guessed = 0;
+  ++device.generation;
 }
 
-void shrink(unsigned dev, Device &device, region::Kind first, std::uint64_t bytes) VGPU_REQUIRES(device.mutex) {
-  const auto give_back = [&](region::Kind kind) {
-    device.mutex.assert_held();
-    const std::uint64_t part = std::min(bytes, charge_of(device, kind));
-    if (part == 0) return;
+// Whether memory was ever there: what was only reserved or guessed is in no peak.
+enum class Was : std::uint8_t { there, never_there };
+
+// How much of it was there to give back.
+std::uint64_t give_back(unsigned dev, Device &device, Kind kind, std::uint64_t bytes, Was was = Was::there)
+    VGPU_REQUIRES(device.mutex) {
+  const std::uint64_t part = std::min(bytes, charge_of(device, kind));
+  if (part == 0) return 0;
+  if (was == Was::there) {
     rank().release(dev, kind, part);
-    charge_of(device, kind) -= part;
+  } else {
+    rank().take_back(dev, kind, part);
+  }
+  charge_of(device, kind) -= part;
+  if (kind == Kind::data) no_longer_charged(dev, part);
+  ++device.generation;
+  return part;
+}
+
+void shrink(unsigned dev, Device &device, Kind first, std::uint64_t bytes) VGPU_REQUIRES(device.mutex) {
+  // A guess was never more than that.
+  if (first != Kind::data && device.guessed != 0) {
+    const std::uint64_t part = give_back(dev, device, Kind::context, std::min(bytes, device.guessed), Was::never_there);
+    correct_context_charges(dev, -static_cast<std::int64_t>(part));
     bytes -= part;
-  };
-  give_back(first);
+  }
+  bytes -= give_back(dev, device, first, bytes);
   // Untracked data goes at any time, but not with a context or a module.
-  if (first == region::Kind::data || first == region::Kind::other) give_back(region::Kind::data);
-  for (const region::Kind kind : {region::Kind::other, region::Kind::module, region::Kind::context, region::Kind::data})
-    give_back(kind);
+  if (first == Kind::data || first == Kind::other) bytes -= give_back(dev, device, Kind::data, bytes);
+  for (const Kind kind : {Kind::other, Kind::module, Kind::context, Kind::data}) {
+    bytes -= give_back(dev, device, kind, bytes);
+  }
 }
 
 enum class IfOver : std::uint8_t { refuse, charge };
 
-// Makes the charge what it should be. False: it should be more than the limit leaves. `gone` is what has probably been
-// given back, which decides where the measure leaves it open.
-bool correct(unsigned dev, Device &device, region::Kind kind, IfOver if_over, std::uint64_t gone = 0)
+struct Correction {
+  Kind kind = Kind::other;
+  IfOver if_over = IfOver::charge;
+  std::uint64_t gone = 0;       // has probably been given back, which decides where a look leaves it open
+  std::uint64_t own = 0;        // reserved for the call that is being settled
+  std::uint64_t elsewhere = 0;  // what this process made, has freed, and others hold without being charged for it
+};
+
+enum class Corrected : std::uint8_t { done, over, unknown };
+
+// What is more than expected is that of which least is known.
+Kind kind_of_growth(Device &device, Kind kind) VGPU_REQUIRES(device.mutex) {
+  if (kind != Kind::other) return kind;
+  if (device.guessed != 0) return Kind::context;
+  return device.has_new_modules ? Kind::module : Kind::other;
+}
+
+// More for a call that has reserved some. What is refused is all that it takes, not the last part of it.
+bool reserve_more(unsigned dev, Kind kind, std::uint64_t more, std::uint64_t own) {
+  if (rank().try_to_reserve(dev, kind, more) == region::Grant::granted) return true;
+  rank().take_back(dev, kind, own);
+  if (reserve_measured(dev, kind, own + more)) return true;
+  rank().force(dev, kind, own);  // it is there until the call is undone
+  return false;
+}
+
+Corrected apply(unsigned dev, Device &device, const Look &look, const Correction &correction)
     VGPU_REQUIRES(device.mutex) {
-  Bounds measured = {};
-  const Answer answer = measure_untracked(dev, device, &measured);
-  device.unsettled = answer == Answer::later;
-  if (answer == Answer::later) untracked_unsettled.store(true, std::memory_order_relaxed);
-  if (answer != Answer::known) return true;
   // What others reserved for calls of theirs that have not returned stays reserved.
+  const std::uint64_t others = device.in_progress - correction.own;
   const std::uint64_t have = device.total();
-  const std::uint64_t settled = have - device.in_progress;
-  const std::uint64_t expected = settled > gone ? settled - gone : 0;
-  const std::uint64_t target = std::clamp(expected, measured.least, measured.most) + device.in_progress;
+  const std::uint64_t settled = have - others;
+  const std::uint64_t expected = settled > correction.gone ? settled - correction.gone : 0;
+  // What others made and are charged for may be in our figure, too.
+  const std::uint64_t least = look.least - std::min(look.least, explained_by_imports(dev));
+  const std::uint64_t target = std::clamp(expected, least, look.most) + others;
   if (target <= have) {
-    shrink(dev, device, kind, have - target);
-    return true;
+    const std::uint64_t kept = std::min(correction.elsewhere, charge_of(device, Kind::data));
+    shrink(dev, device, correction.kind, have - target - std::min(have - target, kept));
+  } else {
+    const Kind kind = kind_of_growth(device, correction.kind);
+    const std::uint64_t more = target - have;
+    const bool charged = correction.if_over == IfOver::refuse ? reserve_more(dev, kind, more, correction.own)
+                                                              : rank().force(dev, kind, more) == region::Grant::granted;
+    if (!charged) return Corrected::over;
+    charge_of(device, kind) += more;
+    if (kind == Kind::context && device.guessed != 0) correct_context_charges(dev, static_cast<std::int64_t>(more));
   }
-  const std::uint64_t more = target - have;
-  const bool charged = if_over == IfOver::refuse ? reserve_measured(dev, kind, more)
-                                                 : rank().force(dev, kind, more) == region::Grant::granted;
-  if (!charged) return false;
-  charge_of(device, kind) += more;
-  return true;
+  device.guessed = 0;
+  device.guessed_modules = 0;
+  device.has_new_modules = false;
+  device.waited = false;
+  ++device.generation;
+  return Corrected::done;
 }
 
-// A cautious guess is not charged yet: only a figure that somebody measured or set.
-std::uint64_t expected_context(unsigned dev) {
-  const region::ContextFigure figure = rank().context_figure(dev);
-  return figure.source >= region::ContextSource::measured ? figure.bytes : 0;
-}
-
-std::uint64_t expected_untracked(unsigned dev, region::Kind kind) {
-  if (kind == region::Kind::context) return expected_context(dev);
-  Untracked *state = untracked.get();
-  if (state == nullptr || kind != region::Kind::module) return 0;
-  ScopedLock lock(state->devices[dev].mutex);
-  return state->devices[dev].last_module;
+// Makes the charge what it should be.
+Corrected correct(unsigned dev, Device &device, Correction correction) {
+  bool again = !looks_are_suspended(dev);
+  for (unsigned tries = 0; again && tries < kMeasureTries; ++tries) {
+    std::uint32_t generation = 0;
+    {
+      ScopedLock lock(device.mutex);
+      adopt_correction(dev, device);
+      generation = device.generation;
+    }
+    const Look look = look_at(dev);
+    if (has_exported(dev)) correction.elsewhere = unbooked_by_siblings(dev);
+    ScopedLock lock(device.mutex);
+    device.never = look.sight == Sight::never;
+    device.unsettled = look.sight == Sight::later;
+    if (look.sight == Sight::never) return Corrected::unknown;
+    const bool same = device.generation == generation &&
+                      look.held == region::bytes_of(look.known.units) + device.total() &&
+                      held_without_idle(dev) == look.held && recorded(dev) == look.known;
+    if (look.sight == Sight::known && same) {
+      const Corrected corrected = apply(dev, device, look, correction);
+      if (corrected == Corrected::done) device.in_progress -= correction.own;
+      return corrected;
+    }
+    again = !same && look_pause_ms(dev) == 0;
+  }
+  ScopedLock lock(device.mutex);
+  device.unsettled = true;
+  untracked_unsettled.store(true, std::memory_order_relaxed);
+  return Corrected::unknown;
 }
 
 // What the first context of a process took is what a context takes; later ones share with it.
-void note_first_context(unsigned dev, Device &device) VGPU_REQUIRES(device.mutex) {
-  const std::uint64_t context = charge_of(device, region::Kind::context);
-  if (device.unsettled || context == 0 || context != device.total()) return;
-  if (live_contexts(dev) == 1 && recorded(dev).units == 0) rank().note_context(dev, context);
+void note_first_context(unsigned dev, Device &device) {
+  ScopedLock lock(device.mutex);
+  const std::uint64_t context = charge_of(device, Kind::context);
+  if (device.unsettled || device.never || device.guessed != 0 || context == 0 || context != device.total()) return;
+  const Recorded known = recorded(dev);
+  const bool is_unknown = rank().context_figure(dev).source < region::ContextSource::measured;
+  if (live_contexts(dev) != 1 || !(known.units == 0 || (is_unknown && known.elastic_units == 0))) return;
+  rank().note_context(dev, context);
+}
+
+void settle_device(unsigned dev, Device &device) {
+  {
+    ScopedLock lock(device.mutex);
+    if (device.total() == 0 && live_contexts(dev) == 0) return;
+  }
+  correct(dev, device, {});
+  note_first_context(dev, device);
+  if (rank().lead_looking(dev)) settle_siblings(dev);
+}
+
+bool is_near_limit(unsigned dev, Device &device) {
+  const std::uint64_t limit = job_region().memory_limit(dev);
+  const std::uint64_t used = job_region().memory_used(dev);
+  std::uint64_t margin = std::max(kNearBytes, limit / kNearPart);
+  ScopedLock lock(device.mutex);
+  margin = std::max(margin, kNearModules * device.largest_module);
+  return used >= limit || limit - used < margin;
+}
+
+// Whether a call of a program can have a look of its own.
+bool deserves_look(unsigned dev, Device &device) { return looks_are_cheap(dev) || is_near_limit(dev, device); }
+
+// What is measured at once need not be guessed.
+std::uint64_t expected_module(unsigned dev) {
+  Untracked *state = untracked.get();
+  if (state == nullptr) return 0;
+  Device &device = state->devices[dev];
+  const std::uint64_t least = deserves_look(dev, device) ? 0 : kLeastModule;
+  ScopedLock lock(device.mutex);
+  return std::max(device.last_module, least);
+}
+
+// Until NVML shows what is guessed, or cannot, or time is up.
+void wait_for_nvml(unsigned dev, Device &device) {
+  const std::uint64_t start = monotonic_ns();
+  for (std::uint64_t now = start; now - start < kPatienceNs; now = monotonic_ns()) {
+    {
+      ScopedLock lock(device.mutex);
+      if (device.guessed == 0 || device.never || device.waited) break;
+    }
+    sleep_until(now + kPollNs);
+    correct(dev, device, {});
+  }
+  ScopedLock lock(device.mutex);
+  device.waited = device.guessed != 0;
 }
 
 }  // namespace
 
-UntrackedCharge::UntrackedCharge(unsigned dev, region::Kind kind)
-    : UntrackedCharge(dev, kind, expected_untracked(dev, kind)) {}
+// ---- what a call takes ----------------------------------------------------------------------------------------------
 
-UntrackedCharge::UntrackedCharge(unsigned dev, region::Kind kind, std::uint64_t expected)
-    : dev_(dev), kind_(kind), granted_(false), reserved_(0) {
+UntrackedCharge::Reserving::Reserving(unsigned dev) : dev_(dev) {
   Untracked *state = untracked.get();
   if (state == nullptr) return;
-  Device &device = state->devices[dev];
-  reserved_ = region::bytes_of(region::units_for(expected));
+  ScopedLock lock(state->devices[dev_].mutex);
+  ++state->devices[dev_].reserving;
+}
+
+UntrackedCharge::Reserving::~Reserving() {
+  Untracked *state = untracked.get();
+  if (state == nullptr) return;
+  ScopedLock lock(state->devices[dev_].mutex);
+  --state->devices[dev_].reserving;
+}
+
+UntrackedCharge::UntrackedCharge(unsigned dev, Kind kind) : UntrackedCharge(dev, kind, expected_module(dev)) {}
+
+UntrackedCharge::UntrackedCharge(unsigned dev, Kind kind, std::uint64_t expected)
+    : UntrackedCharge(dev, kind, ByHand{}) {
+  const Reserving reserving(dev);
+  std::uint64_t bytes = region::bytes_of(region::units_for(expected));
   // Modules differ: that the last one would not fit says nothing of this one. It is measured, and undone if need be.
-  granted_ = kind == region::Kind::module && rank().try_to_reserve(dev, kind, reserved_) == region::Grant::granted;
-  if (!granted_) {
-    if (kind == region::Kind::module) reserved_ = 0;
-    granted_ = reserve_memory(dev, kind, reserved_);
+  bool granted = kind == Kind::module && rank().try_to_reserve(dev, kind, bytes) == region::Grant::granted;
+  if (!granted) {
+    if (kind == Kind::module) bytes = 0;
+    granted = reserve_memory(dev, kind, bytes);
   }
-  if (!granted_) return;
+  if (granted) reserved(bytes);
+}
+
+void UntrackedCharge::reserved(std::uint64_t bytes) {
+  Untracked *state = untracked.get();
+  if (state == nullptr) {
+    rank().take_back(dev_, kind_, bytes);
+    return;
+  }
+  Device &device = state->devices[dev_];
   ScopedLock lock(device.mutex);
-  charge_of(device, kind) += reserved_;
-  device.in_progress += reserved_;
+  charge_of(device, kind_) += bytes;
+  device.in_progress += bytes;
+  ++device.generation;
+  reserved_ = bytes;
+  granted_ = true;
 }
 
 void UntrackedCharge::cancel() {
   Device &device = untracked.get()->devices[dev_];
   ScopedLock lock(device.mutex);
   device.in_progress -= reserved_;
-  shrink(dev_, device, kind_, reserved_);
+  give_back(dev_, device, kind_, reserved_, Was::never_there);
+  ++device.generation;
   reserved_ = 0;
 }
 
-bool UntrackedCharge::settle() {
-  Untracked &state = *untracked.get();
-  Device &device = state.devices[dev_];
+// A module that nobody measured takes a block at least.
+bool UntrackedCharge::reserve_least() {
+  if (reserved_ >= kLeastModule) return true;
+  const std::uint64_t more = kLeastModule - reserved_;
+  if (!reserve_memory(dev_, kind_, more)) return false;
+  Device &device = untracked.get()->devices[dev_];
   ScopedLock lock(device.mutex);
-  if (kind_ == region::Kind::context) measure_soon(state);
-  const std::uint64_t before = device.total() - reserved_;
-  device.in_progress -= reserved_;
-  if (!correct(dev_, device, kind_, IfOver::refuse)) {
-    device.in_progress += reserved_;  // until cancel()
-    return false;
-  }
-  reserved_ = 0;
-  if (kind_ == region::Kind::context) note_first_context(dev_, device);
-  if (kind_ == region::Kind::module && !device.unsettled)
-    device.last_module = device.total() - std::min(before, device.total());
+  charge_of(device, kind_) += more;
+  device.in_progress += more;
+  ++device.generation;
+  reserved_ += more;
   return true;
 }
 
-void settle_untracked(unsigned dev, region::Kind kind) {
+UntrackedCharge::Settled UntrackedCharge::settle(Patience patience) {
+  Untracked &state = *untracked.get();
+  Device &device = state.devices[dev_];
+  std::uint64_t before = 0;
+  {
+    ScopedLock lock(device.mutex);
+    before = device.total() - reserved_;
+  }
+  if (kind_ == Kind::context) measure_soon(state);
+  const Correction correction = {kind_, IfOver::refuse, 0, reserved_, 0};
+  const std::uint64_t start = monotonic_ns();
+  Corrected corrected = Corrected::unknown;
+  if (kind_ == Kind::context || deserves_look(dev_, device)) corrected = correct(dev_, device, correction);
+  while (corrected == Corrected::unknown && patience == Patience::bounded && monotonic_ns() - start < kPatienceNs) {
+    sleep_until(monotonic_ns() + kPollNs);
+    corrected = correct(dev_, device, correction);
+  }
+  if (corrected == Corrected::over) return Settled::over;
+  if (corrected == Corrected::unknown && patience == Patience::bounded) return Settled::unknown;
+  measured_ = corrected == Corrected::done;
+  if (!measured_ && kind_ == Kind::module && !reserve_least()) return Settled::over;
+  {
+    ScopedLock lock(device.mutex);
+    if (measured_) {
+      taken_ = device.total() - std::min(before, device.total());
+    } else {
+      device.in_progress -= reserved_;
+      ++device.generation;
+      taken_ = reserved_;
+    }
+    if (kind_ == Kind::context && !measured_) {
+      device.guessed += reserved_;
+      device.waited = false;
+    }
+    if (kind_ == Kind::module) {
+      device.has_new_modules = !measured_;
+      if (!measured_) device.guessed_modules += taken_;
+      if (measured_) device.last_module = taken_;
+      device.largest_module = std::max(device.largest_module, taken_);
+    }
+  }
+  reserved_ = 0;
+  if (!measured_) note_untracked_growth();
+  if (kind_ == Kind::context) note_first_context(dev_, device);
+  return Settled::yes;
+}
+
+// ---- contexts -------------------------------------------------------------------------------------------------------
+
+void context_gone(unsigned dev, std::uint64_t bytes) {
   Untracked *state = untracked.get();
   if (state == nullptr) return;
   Device &device = state->devices[dev];
   ScopedLock lock(device.mutex);
-  const std::uint64_t gone = kind == region::Kind::context  ? expected_context(dev)
-                             : kind == region::Kind::module ? device.last_module
-                                                            : 0;
-  correct(dev, device, kind, IfOver::charge, gone);
+  adopt_correction(dev, device);
+  device.guessed -= std::min(device.guessed, give_back(dev, device, Kind::context, bytes));
+  if (live_contexts(dev) != 0) return;
+  // Without a context there are no modules, heaps or stacks; of what is being made nothing is there yet.
+  give_back(dev, device, Kind::module, ~std::uint64_t{0});
+  give_back(dev, device, Kind::other, ~std::uint64_t{0});
+  const std::uint64_t rest = charge_of(device, Kind::context);
+  give_back(dev, device, Kind::context, rest - std::min(rest, device.in_progress));
+  device.guessed = 0;
+  device.guessed_modules = 0;
+}
+
+void charge_unseen_context(unsigned dev, CUcontext context) {
+  Untracked *state = untracked.get();
+  if (state == nullptr) return;
+  Device &device = state->devices[dev];
+  const std::uint64_t bytes = rank().context_figure(dev).bytes;
+  ScopedLock lock(device.mutex);
+  if (rank().force(dev, Kind::context, bytes) != region::Grant::granted) return;
+  charge_of(device, Kind::context) += bytes;
+  device.guessed += bytes;
+  device.waited = false;
+  ++device.generation;
+  context_charged(context, bytes, true);
+  measure_soon(*state);
+  untracked_unsettled.store(true, std::memory_order_relaxed);
+}
+
+// ---- looks ----------------------------------------------------------------------------------------------------------
+
+void settle_untracked(unsigned dev, Kind kind) {
+  Untracked *state = untracked.get();
+  if (state == nullptr) return;
+  Device &device = state->devices[dev];
+  std::uint64_t gone = 0;
+  if (kind == Kind::module) {
+    ScopedLock lock(device.mutex);
+    gone = device.last_module;
+  }
+  const bool now = kind == Kind::context || deserves_look(dev, device);
+  if (now && correct(dev, device, {kind, IfOver::charge, gone, 0, 0}) != Corrected::unknown) return;
+  note_untracked_growth();
+  if (kind != Kind::module) return;
+  // What was guessed for it goes by a guess, too.
+  ScopedLock lock(device.mutex);
+  const std::uint64_t guess = std::min(device.guessed_modules, std::max(device.last_module, kLeastModule));
+  device.guessed_modules -= give_back(dev, device, kind, guess);
 }
 
 void note_untracked_growth() {
@@ -228,45 +460,83 @@ void untrack_data(unsigned dev, std::uint64_t bytes) {
   if (state == nullptr) return;
   Device &device = state->devices[dev];
   ScopedLock lock(device.mutex);
-  charge_of(device, region::Kind::data) += bytes;
+  charge_of(device, Kind::data) += bytes;
+  ++device.generation;
   measure_soon(*state);
   untracked_unsettled.store(true, std::memory_order_relaxed);
+  untracked_data_waits.store(true, std::memory_order_relaxed);
 }
 
-bool settle_before_refusing(unsigned dev) {
+void give_back_what_was_freed() {
+  Untracked *state = untracked.get();
+  if (state == nullptr || mode() != Mode::active) return;
+  untracked_data_waits.store(false, std::memory_order_relaxed);
+  for (unsigned dev = 0; dev < job_region().ndev(); ++dev) {
+    Device &device = state->devices[dev];
+    ScopedLock lock(device.mutex);
+    if (device.never) give_back(dev, device, Kind::data, ~std::uint64_t{0});
+    if (charge_of(device, Kind::data) != 0) untracked_data_waits.store(true, std::memory_order_relaxed);
+  }
+}
+
+namespace {
+
+bool settle_own_before_refusing(unsigned dev) {
   Untracked *state = untracked.get();
   if (state == nullptr) return false;
   Device &device = state->devices[dev];
+  std::uint64_t before = 0;
+  bool may_be_gone = untracked_unsettled.load(std::memory_order_relaxed);
+  std::uint64_t oldest = look_pause_ms(dev);
+  {
+    ScopedLock lock(device.mutex);
+    before = device.total();
+    // Contexts and modules do not go unseen; what else was there at the last look may be gone, and a guess was too much.
+    const bool lasts =
+        device.guessed == 0 && before == charge_of(device, Kind::context) + charge_of(device, Kind::module);
+    if (!may_be_gone) oldest = std::max(oldest, kRefusalMs);
+    may_be_gone = may_be_gone || !lasts;
+  }
+  if (!may_be_gone) return false;
+  if (ms_since_look(dev) >= oldest) correct(dev, device, {});
+  wait_for_nvml(dev, device);
+  note_first_context(dev, device);
   ScopedLock lock(device.mutex);
-  const std::uint64_t before = device.total();
-  // Contexts and modules do not go unseen; what else was there at the last measurement may be gone.
-  const bool lasting = before == charge_of(device, region::Kind::context) + charge_of(device, region::Kind::module);
-  if (lasting && !untracked_unsettled.load(std::memory_order_relaxed)) return false;
-  correct(dev, device, region::Kind::other, IfOver::charge);
   return device.total() < before;
+}
+
+}  // namespace
+
+bool settle_before_refusing(unsigned dev) {
+  if (mode() != Mode::active) return false;
+  // Each of both: the other ranks may have been charged too much as well.
+  const bool own = settle_own_before_refusing(dev);
+  return wait_for_siblings(dev) || own;
+}
+
+void settle_for_reader(unsigned dev) {
+  Untracked *state = untracked.get();
+  if (state == nullptr) return;
+  const bool unsettled = untracked_unsettled.load(std::memory_order_relaxed);
+  if (ms_since_look(dev) < std::max(unsettled ? 0 : kReaderMs, look_pause_ms(dev))) return;
+  settle_device(dev, state->devices[dev]);
 }
 
 void settle_due() {
   Untracked *state = untracked.get();
-  if (state == nullptr) return;
+  if (state == nullptr || mode() != Mode::active) return;
   const std::uint64_t now = coarse_ms();
   const std::uint64_t interval = state->interval_ms.load(std::memory_order_relaxed);
   std::uint64_t due = state->due_ms.load(std::memory_order_relaxed);
   if (now < due || !state->due_ms.compare_exchange_strong(due, now + interval, std::memory_order_relaxed)) return;
   state->interval_ms.store(std::clamp(2 * interval, kFirstIntervalMs, kLastIntervalMs), std::memory_order_relaxed);
   untracked_unsettled.store(false, std::memory_order_relaxed);  // correct() says so again where it must
+  std::uint64_t pause = interval;
   for (unsigned dev = 0; dev < job_region().ndev(); ++dev) {
-    Device &device = state->devices[dev];
-    ScopedLock lock(device.mutex);
-    if (device.total() == 0 && live_contexts(dev) == 0) continue;
-    correct(dev, device, charge_of(device, region::Kind::context) == 0 ? region::Kind::context : region::Kind::other,
-            IfOver::charge);
-    note_first_context(dev, device);
+    settle_device(dev, state->devices[dev]);
+    pause = std::max(pause, look_pause_ms(dev));
   }
-  const std::uint64_t end = coarse_ms();
-  if (end - now >= kSlowMs) {
-    state->due_ms.store(end + std::max(interval, kPauseAfterSlow * (end - now)), std::memory_order_relaxed);
-  }
+  if (pause > interval) state->due_ms.store(coarse_ms() + pause, std::memory_order_relaxed);
 }
 
 }  // namespace vgpu::runtime

@@ -1,19 +1,26 @@
 // Untracked memory, which no call shows: contexts, modules, and what the driver rounds up.
 //
-// Before a call that makes some, what the last one took is reserved. Afterwards NVML says what the process really holds;
-// what of it no allocation accounts for is untracked, and the charge for that is corrected: if it does not fit into
-// the limit, the caller undoes the call. A process that NVML does not list yet is measured later, from any allocation.
+// Before a call that makes some, what it is likely to take is reserved. Afterwards NVML says what the process really holds
+// (look.h); what of it no allocation accounts for is untracked, and the charge for that is corrected: if it does not fit
+// into the limit, the caller undoes the call. What NVML does not show yet stays charged as it was reserved, and is settled
+// later: from an allocation, a synchronisation, a question for free memory, or by another rank.
 #pragma once
 
 #include <atomic>
 
+#include "driver/cuda_api.h"
 #include "region/region.h"
 
 namespace vgpu::runtime {
 
+enum class Patience : std::uint8_t {
+  none,
+  bounded,  // waits for NVML, 500 ms at most
+};
+
 class UntrackedCharge {
  public:
-  // Reserves what a context or module is likely to take. If that is refused, it has been logged.
+  // Reserves what a module is likely to take. If that is refused, it has been logged.
   UntrackedCharge(unsigned dev, region::Kind kind);
   // ... or what is known to be wanted.
   UntrackedCharge(unsigned dev, region::Kind kind, std::uint64_t expected);
@@ -24,14 +31,47 @@ class UntrackedCharge {
   // The call failed, or was undone.
   void cancel();
   // The call succeeded. False: what it took does not fit; undo it, then cancel().
-  bool settle();
+  bool settle() { return settle(Patience::none) != Settled::over; }
+
+ protected:
+  enum class Settled : std::uint8_t { yes, over, unknown };  // unknown: only with patience
+  Settled settle(Patience patience);
+
+  struct ByHand {};
+  UntrackedCharge(unsigned dev, region::Kind kind, ByHand) : dev_(dev), kind_(kind), granted_(false), reserved_(0) {}
+
+  // From Reserving on, a charge of the region may be none of this process's books yet.
+  class Reserving {
+   public:
+    explicit Reserving(unsigned dev);
+    ~Reserving();
+    Reserving(const Reserving &) = delete;
+    Reserving &operator=(const Reserving &) = delete;
+
+   private:
+    unsigned dev_;
+  };
+  void reserved(std::uint64_t bytes);
+
+  bool is_measured() const { return measured_; }
+  std::uint64_t taken() const { return taken_; }  // after settle()
+  unsigned dev() const { return dev_; }
 
  private:
+  bool reserve_least();
+
   unsigned dev_;
   region::Kind kind_;
   bool granted_;
+  bool measured_ = false;
   std::uint64_t reserved_;
+  std::uint64_t taken_ = 0;
 };
+
+// A context is gone for which so much was charged; its modules went with it. settle_untracked() follows.
+void context_gone(unsigned dev, std::uint64_t bytes);
+// There is a context of which no call told: whoever made it, it is charged.
+void charge_unseen_context(unsigned dev, CUcontext context);
 
 // After a call that gave untracked memory back.
 void settle_untracked(unsigned dev, region::Kind kind);
@@ -41,6 +81,8 @@ void note_untracked_growth();
 void untrack_data(unsigned dev, std::uint64_t bytes);
 // Before somebody is refused: measures what may be gone. False: nothing was given back.
 bool settle_before_refusing(unsigned dev);
+// Before somebody is told what is free.
+void settle_for_reader(unsigned dev);
 
 // Some device's untracked memory is not known yet.
 extern std::atomic<bool> untracked_unsettled;
@@ -55,6 +97,16 @@ inline void settle_untracked_when_due() {
   const bool due =
       untracked_unsettled.load(std::memory_order_relaxed) || ++calls_since_clock_read % kCallsPerClockRead == 0;
   if (__builtin_expect(due, false)) settle_due();
+}
+
+// Untracked data waits for a synchronisation, because NVML cannot tell when it goes.
+extern std::atomic<bool> untracked_data_waits;
+void give_back_what_was_freed();
+
+// After a synchronisation: the device has done what it was told.
+inline void settle_after_synchronisation() {
+  if (__builtin_expect(untracked_data_waits.load(std::memory_order_relaxed), false)) give_back_what_was_freed();
+  settle_due();
 }
 
 }  // namespace vgpu::runtime

@@ -37,9 +37,9 @@ std::uint64_t nvml_clock_us() {
 bool is_shared(unsigned dev, runtime::JobProcesses &job) {
   runtime::NvmlProcesses processes;
   if (!list_processes(dev, &processes)) return false;
-  for (unsigned i = 0; i < processes.count; ++i) job.see(processes.entries[i].pid);
-  for (unsigned i = 0; i < processes.count; ++i) {
-    if (!job.has(processes.entries[i].pid)) return true;
+  for (unsigned i = 0; i < processes.count(); ++i) job.see(processes.pid(i));
+  for (unsigned i = 0; i < processes.count(); ++i) {
+    if (!job.has(processes.pid(i))) return true;
   }
   return false;
 }

@@ -139,19 +139,5 @@ TEST_F(ModulesTest, ALibrarysCodeIsFoundByTheNextMeasurement) {
   expect_held(kContext);
 }
 
-// Small allocations share blocks with each other; what the driver rounds up is untracked memory like any other.
-TEST_F(ModulesTest, RoundingIsFoundByTheNextMeasurement) {
-  limit_to(512 * kMiB);
-  const auto program = start_on(0);
-  const std::uint64_t pointer = program->make("cuMemAlloc_v2", 3 * kMiB);
-  EXPECT_EQ(charged(), kContext + 3 * kMiB);
-  EXPECT_EQ(node().held(0), kContext + 4 * kMiB);
-  const std::uint64_t module = program->make("cuModuleLoadData", 0);
-  expect_held(kContext + 4 * kMiB + kModule);
-  program->drop("cuMemFree_v2", pointer);
-  program->drop("cuModuleUnload", module);
-  expect_held(kContext);
-}
-
 }  // namespace
 }  // namespace vgpu::test

@@ -195,8 +195,9 @@ bool Program::tell(const std::string &line) {
   return false;
 }
 
-Answer Program::ask(const std::string &line) {
-  if (!tell(line)) return {};
+Answer Program::ask(const std::string &line) { return tell(line) ? answer(line) : Answer{}; }
+
+Answer Program::answer(const std::string &line) {
   std::string reply;
   for (char c = 0;;) {
     pollfd ready = {socket_, POLLIN, 0};
@@ -301,7 +302,7 @@ std::uint64_t HooksTest::charged(unsigned dev) const {
   const Error error = Snapshot::read(region_.c_str(), Trust::root_or_self, Detail::memory, &snapshot);
   EXPECT_FALSE(error) << error.text;
   EXPECT_TRUE(snapshot.device(dev).ranks_add_up);
-  return snapshot.device(dev).memory_used;
+  return snapshot.device(dev).memory_used - snapshot.device(dev).idle;
 }
 
 std::uint64_t HooksTest::charged(unsigned dev, Kind kind) const {

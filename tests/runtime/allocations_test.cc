@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <random>
 #include <set>
 #include <thread>
@@ -90,14 +91,15 @@ class Oracle {
     map_.erase(at);
   }
   void drop_context(unsigned context) {
-    std::uint64_t units[kMaxDevices] = {}, expected[kMaxDevices] = {};
-    take_allocations_of(context, units);
+    std::uint64_t expected[kMaxDevices] = {};
+    Given given;
+    take_allocations_of(context, &given);
     std::erase_if(map_, [&](const auto &entry) {
       if (entry.second.context != context) return false;
       expected[entry.second.dev] += entry.second.units;
       return true;
     });
-    for (unsigned dev = 0; dev < kMaxDevices; ++dev) ASSERT_EQ(units[dev], expected[dev]);
+    for (unsigned dev = 0; dev < kMaxDevices; ++dev) ASSERT_EQ(given.data_units[dev], expected[dev]);
   }
   void expect_same_totals() const {
     std::uint64_t expected[kMaxDevices] = {};
@@ -168,11 +170,11 @@ TEST_F(AllocationsTest, RowsThatRunAroundTheEnd) {
     const std::size_t count = 1 + random() % keys.size();
     for (std::size_t i = 0; i < count; ++i) put(keys[i], {i + 1, 0, static_cast<unsigned>(i % 3)});
     const auto dropped = static_cast<unsigned>(random() % 4);  // sometimes one that has nothing
-    std::uint64_t units[kMaxDevices] = {};
-    take_allocations_of(dropped, units);
+    Given given;
+    take_allocations_of(dropped, &given);
     std::uint64_t expected = 0;
     for (std::size_t i = 0; i < count; ++i) expected += i % 3 == dropped ? i + 1 : 0;
-    EXPECT_EQ(units[0], expected);
+    EXPECT_EQ(given.data_units[0], expected);
     for (std::size_t i = 0; i < count; ++i) {
       Allocation taken;
       ASSERT_EQ(take_allocation(keys[i], &taken), i % 3 != dropped);
@@ -181,6 +183,165 @@ TEST_F(AllocationsTest, RowsThatRunAroundTheEnd) {
       }
     }
   }
+}
+
+// ---- pieces of blocks ------------------------------------------------------------------------------------------------
+
+constexpr std::uint64_t kBlock = 2 << 20;
+constexpr std::uint64_t kBlockUnits = units_for(kBlock);
+constexpr std::uint64_t kBase = 0x7f0000000000;
+
+bool paid(unsigned, std::uint64_t) { return true; }
+bool unpaid(unsigned, std::uint64_t) { return false; }
+
+class PiecesTest : public AllocationsTest {
+ protected:
+  static Allocation whole(unsigned context = 1, bool elastic = false) {
+    return {kBlockUnits, 0, context, elastic, true};
+  }
+  static Piece add(std::uint64_t pointer, const Allocation &block = whole(),
+                   bool (*pay)(unsigned, std::uint64_t) = paid) {
+    Allocation displaced;
+    const Piece piece = add_piece(pointer, kBlock, block, pay, &displaced);
+    EXPECT_EQ(displaced.units, 0u);
+    return piece;
+  }
+  static Taken take(std::uint64_t pointer) { return take_pointer(pointer, &taken_); }
+
+  inline static Allocation taken_;
+};
+
+TEST_F(PiecesTest, ABlockIsOneEntry) {
+  EXPECT_EQ(add(kBase + 4096), Piece::new_block);
+  EXPECT_EQ(add(kBase), Piece::shared_block);
+  EXPECT_EQ(add(kBase + kBlock), Piece::new_block);
+  EXPECT_EQ(recorded(0).units, 2 * kBlockUnits);
+  EXPECT_EQ(take(kBase), Taken::piece);
+  EXPECT_EQ(take(kBase + kBlock), Taken::last_piece);
+  EXPECT_EQ(recorded(0).units, kBlockUnits);
+  EXPECT_EQ(take(kBase + 4096), Taken::last_piece);
+  EXPECT_EQ(taken_.units, kBlockUnits);
+  EXPECT_TRUE(taken_.small);
+  EXPECT_EQ(take(kBase + 4096), Taken::not_ours);
+}
+
+TEST_F(PiecesTest, LargeOnesAreFoundByTheirBeginningAlone) {
+  Allocation displaced;
+  ASSERT_TRUE(add_large(kBase, kBlock, {3 * kBlockUnits, 0, 1}, &displaced));
+  EXPECT_EQ(take(kBase + 512), Taken::not_ours);
+  EXPECT_EQ(take(kBase + kBlock), Taken::not_ours);
+  EXPECT_EQ(take(kBase), Taken::large);
+  EXPECT_EQ(taken_.units, 3 * kBlockUnits);
+}
+
+TEST_F(PiecesTest, ALargeOneInTheMiddleOfABlockOfPieces) {
+  Allocation displaced;
+  EXPECT_EQ(add(kBase), Piece::new_block);
+  ASSERT_TRUE(add_large(kBase + 4096, kBlock, {kBlockUnits, 0, 1}, &displaced));
+  EXPECT_EQ(take(kBase + 4096), Taken::large);
+  EXPECT_EQ(take(kBase), Taken::last_piece);
+}
+
+TEST_F(PiecesTest, WhoeverJoinsAnUnpaidBlockMustPayToo) {
+  EXPECT_EQ(add(kBase, whole(), unpaid), Piece::unpaid_block);
+  EXPECT_EQ(add(kBase + 512, whole(), unpaid), Piece::unpaid_block);
+  EXPECT_TRUE(pay_block(kBase + 512, kBlock));
+  EXPECT_FALSE(pay_block(kBase, kBlock)) << "paid twice";
+  EXPECT_EQ(add(kBase + 1024, whole(), unpaid), Piece::shared_block);
+  for (const unsigned offset : {0, 512, 1024}) take(kBase + offset);
+  EXPECT_FALSE(taken_.unpaid);
+}
+
+TEST_F(PiecesTest, AnUnpaidBlockGoesWithAllWhoUndidTheirCalls) {
+  EXPECT_EQ(add(kBase, whole(), unpaid), Piece::unpaid_block);
+  EXPECT_EQ(add(kBase + 512, whole(), unpaid), Piece::unpaid_block);
+  EXPECT_EQ(take(kBase), Taken::piece);
+  EXPECT_TRUE(taken_.unpaid);
+  EXPECT_EQ(take(kBase + 512), Taken::last_piece);
+  EXPECT_TRUE(taken_.unpaid);
+  EXPECT_FALSE(pay_block(kBase, kBlock));
+}
+
+TEST_F(PiecesTest, GoDownWithTheirContext) {
+  add(kBase, whole(1));
+  add(kBase + 512, whole(1));
+  add(kBase + kBlock, whole(2));
+  add(kBase + 2 * kBlock, whole(1), unpaid);
+  Given given;
+  take_allocations_of(1, &given);
+  EXPECT_EQ(given.small_units[0], kBlockUnits) << "what was never charged is not given back";
+  EXPECT_EQ(given.data_units[0], 0u);
+  EXPECT_EQ(take(kBase), Taken::not_ours);
+  EXPECT_EQ(take(kBase + kBlock), Taken::last_piece);
+}
+
+TEST_F(PiecesTest, AnotherContextsBlockReplacesIt) {
+  add(kBase, whole(1));
+  add(kBase + 512, whole(1));
+  Allocation displaced;
+  EXPECT_EQ(add_piece(kBase, kBlock, whole(2), paid, &displaced), Piece::new_block);
+  EXPECT_EQ(displaced.units, kBlockUnits);
+  EXPECT_EQ(recorded(0).units, kBlockUnits);
+  EXPECT_EQ(take(kBase), Taken::last_piece);
+}
+
+TEST_F(PiecesTest, OneThatIsSurelyThereMakesItsBlockSo) {
+  add(kBase, whole(1, true));
+  EXPECT_EQ(recorded(0).elastic_units, kBlockUnits);
+  add(kBase + 512, whole(1, true));
+  EXPECT_EQ(recorded(0).elastic_units, kBlockUnits);
+  add(kBase + 1024, whole(1, false));
+  EXPECT_EQ(recorded(0).elastic_units, 0u);
+  EXPECT_EQ(recorded(0).units, kBlockUnits);
+  for (const unsigned offset : {0, 512, 1024}) take(kBase + offset);
+}
+
+TEST_F(PiecesTest, WhatIsSharedMayBeElsewhere) {
+  Allocation displaced, marked;
+  add(kBase + 512);
+  ASSERT_TRUE(add_large(kBase + kBlock, kBlock, {2 * kBlockUnits, 0, 1}, &displaced));
+  EXPECT_TRUE(share_pointer(kBase + 512, &marked));
+  EXPECT_TRUE(share_pointer(kBase + kBlock, &marked));
+  EXPECT_EQ(marked.units, 2 * kBlockUnits);
+  EXPECT_FALSE(share_pointer(kBase + kBlock + 512, &marked));
+  EXPECT_EQ(recorded(0).elastic_units, 3 * kBlockUnits);
+  EXPECT_EQ(take(kBase + 512), Taken::last_piece);
+  EXPECT_TRUE(taken_.shared);
+  EXPECT_EQ(take(kBase + kBlock), Taken::large);
+  EXPECT_TRUE(taken_.shared);
+  EXPECT_EQ(recorded(0).elastic_units, 0u);
+}
+
+// Devices whose blocks differ: a pointer alone does not say whose it is.
+TEST_F(PiecesTest, BlocksOfTwoSizes) {
+  constexpr std::uint64_t kWide = 4 * kBlock;
+  const Allocation wide = {units_for(kWide), 1, 1, false, true};
+  Allocation displaced;
+  add(kBase);
+  EXPECT_EQ(add_piece(kBase + kWide + 3 * kBlock, kWide, wide, paid, &displaced), Piece::new_block);
+  EXPECT_EQ(add_piece(kBase + kWide, kWide, wide, paid, &displaced), Piece::shared_block);
+  EXPECT_EQ(take(kBase), Taken::last_piece);
+  EXPECT_EQ(taken_.dev, 0u);
+  EXPECT_EQ(take(kBase + kWide + 3 * kBlock), Taken::piece);
+  EXPECT_EQ(take(kBase + kWide), Taken::last_piece);
+  EXPECT_EQ(taken_.units, units_for(kWide));
+}
+
+TEST_F(PiecesTest, ManyThreadsInOneBlock) {
+  std::atomic<unsigned> opened = 0, emptied = 0;
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 20'000; ++i) {
+        Allocation block;
+        opened += add_piece(kBase + t * 512, kBlock, whole(), paid, &block) == Piece::new_block;
+        emptied += take_pointer(kBase + t * 512, &block) == Taken::last_piece;
+      }
+    });
+  }
+  for (std::thread &thread : threads) thread.join();
+  EXPECT_EQ(opened, emptied);
+  EXPECT_GT(opened, 0u);
 }
 
 TEST_F(AllocationsTest, AMillion) {
@@ -213,10 +374,11 @@ TEST_F(AllocationsTest, ManyThreads) {
           mine.insert(key);
         }
       }
-      std::uint64_t units[kMaxDevices] = {}, expected = 0;
+      std::uint64_t expected = 0;
       for (const std::uint64_t key : mine) expected += key;
-      take_allocations_of(t, units);
-      EXPECT_EQ(units[t], expected);
+      Given given;
+      take_allocations_of(t, &given);
+      EXPECT_EQ(given.data_units[t], expected);
     });
   }
   for (std::thread &thread : threads) thread.join();

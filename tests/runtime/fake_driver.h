@@ -42,6 +42,7 @@ class AttachedTest : public testing::Test {
   void attach_to_the_only_device(std::uint64_t limit) {
     std::vector<DeviceSpec> devices = make_devices(1, limit);
     std::strcpy(devices[0].identity.uuid, "GPU-00000000-0000-0000-0000-000000000000");
+    devices[0].context = {kMiB, ContextSource::site};  // or the first one would be waited for
     attach(devices);
     FAKE(
         cuDeviceGetUuid_v2, (CUuuid * uuid, CUdevice)->CUresult {
@@ -54,7 +55,10 @@ class AttachedTest : public testing::Test {
           return CUDA_SUCCESS;
         });
   }
-  std::uint64_t used(unsigned dev = 0) const { return state_.region.memory_used(dev); }
+  // Without contexts, and blocks that are charged ahead.
+  std::uint64_t used(unsigned dev = 0) const {
+    return state_.region.memory_used(dev) - state_.rank.idle(dev) - state_.rank.memory_held(dev, Kind::context);
+  }
 
  private:
   TemporaryDirectory directory_;

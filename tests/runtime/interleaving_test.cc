@@ -10,6 +10,7 @@ namespace vgpu::test {
 namespace {
 
 constexpr CUdeviceptr kPointer = 0x7f0000000000;
+constexpr std::uint64_t kBlock = 2 * kMiB;  // as this driver does not say what it takes memory in
 const auto kContext = reinterpret_cast<CUcontext>(0x1000);
 const auto kOther = reinterpret_cast<CUcontext>(0x2000);
 
@@ -81,11 +82,25 @@ TEST_F(InterleavingTest, ChargedForAsLongAsTheDriverHasIt) {
   make_context();
   std::uint64_t seen = 0;
   meanwhile = [&] { seen = used(); };
-  allocate(kPointer, kMiB);
-  EXPECT_EQ(seen, kMiB) << "the driver was called before it was charged";
+  allocate(kPointer, kBlock);
+  EXPECT_EQ(seen, kBlock) << "the driver was called before it was charged";
   meanwhile = [&] { seen = used(); };
   ASSERT_EQ(cuMemFree_v2(kPointer), CUDA_SUCCESS);
-  EXPECT_EQ(seen, kMiB) << "given back before the driver had freed it";
+  EXPECT_EQ(seen, kBlock) << "given back before the driver had freed it";
+  EXPECT_EQ(used(), 0u);
+}
+
+TEST_F(InterleavingTest, ABlockIsChargedUntilItsLastPieceIsFreed) {
+  make_context();
+  allocate(kPointer, 4096);
+  allocate(kPointer + 4096, 4096);
+  EXPECT_EQ(used(), kBlock);
+  ASSERT_EQ(cuMemFree_v2(kPointer), CUDA_SUCCESS);
+  EXPECT_EQ(used(), kBlock);
+  std::uint64_t seen = 0;
+  meanwhile = [&] { seen = used(); };
+  ASSERT_EQ(cuMemFree_v2(kPointer + 4096), CUDA_SUCCESS);
+  EXPECT_EQ(seen, kBlock) << "given back before the driver had freed it";
   EXPECT_EQ(used(), 0u);
 }
 
@@ -99,15 +114,28 @@ TEST_F(InterleavingTest, AFreedAddressIsAnothersBeforeTheFreeReturns) {
   EXPECT_EQ(used(), 0u);
 }
 
-TEST_F(InterleavingTest, AFreeThatFailsLeavesItCharged) {
+TEST_F(InterleavingTest, AFreedPieceIsAnothersBeforeTheFreeReturns) {
   make_context();
-  allocate(kPointer, kMiB);
-  answer = CUDA_ERROR_INVALID_VALUE;
-  ASSERT_EQ(cuMemFree_v2(kPointer), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(used(), kMiB);
-  answer = CUDA_SUCCESS;
+  allocate(kPointer, 4096);
+  meanwhile = [] { allocate(kPointer, 4096); };
+  ASSERT_EQ(cuMemFree_v2(kPointer), CUDA_SUCCESS);
+  EXPECT_EQ(used(), kBlock);
   ASSERT_EQ(cuMemFree_v2(kPointer), CUDA_SUCCESS);
   EXPECT_EQ(used(), 0u);
+}
+
+TEST_F(InterleavingTest, AFreeThatFailsLeavesItCharged) {
+  make_context();
+  for (const std::uint64_t bytes : {std::uint64_t{4096}, 3 * kMiB}) {
+    allocate(kPointer, bytes);
+    const std::uint64_t charged = used();
+    answer = CUDA_ERROR_INVALID_VALUE;
+    ASSERT_EQ(cuMemFree_v2(kPointer), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(used(), charged);
+    answer = CUDA_SUCCESS;
+    ASSERT_EQ(cuMemFree_v2(kPointer), CUDA_SUCCESS);
+    EXPECT_EQ(used(), 0u);
+  }
 }
 
 // The driver freed it in a way that we did not see.
@@ -115,7 +143,25 @@ TEST_F(InterleavingTest, AnAddressThatComesASecondTimeReplacesTheFirst) {
   make_context();
   allocate(kPointer, 4 * kMiB);
   allocate(kPointer, kMiB);
-  EXPECT_EQ(used(), kMiB);
+  EXPECT_EQ(used(), kBlock);
+  allocate(kPointer, 6 * kMiB);
+  EXPECT_EQ(used(), 6 * kMiB);
+}
+
+// A driver that puts things where no other does: never charged for less than it can have taken.
+TEST_F(InterleavingTest, PiecesAcrossBlocks) {
+  make_context();
+  const CUdeviceptr across = kPointer + kBlock - 4096;
+  allocate(kPointer, 4096);
+  allocate(across, 8192);
+  EXPECT_GE(used(), 2 * kBlock);
+  allocate(kPointer + kBlock + 64 * 1024, 3 * kMiB);  // begins in the middle of a block
+  ASSERT_EQ(cuMemFree_v2(across), CUDA_SUCCESS);
+  EXPECT_EQ(used(), kBlock + 4 * kMiB);
+  ASSERT_EQ(cuMemFree_v2(kPointer), CUDA_SUCCESS);
+  EXPECT_EQ(used(), 4 * kMiB);
+  ASSERT_EQ(cuMemFree_v2(kPointer + kBlock + 64 * 1024), CUDA_SUCCESS);
+  EXPECT_EQ(used(), 0u);
 }
 
 class DestroyTest : public InterleavingTest, public testing::WithParamInterface<CUresult (*)(CUcontext)> {};
@@ -123,10 +169,11 @@ class DestroyTest : public InterleavingTest, public testing::WithParamInterface<
 TEST_P(DestroyTest, ChargedForAsLongAsTheDriverHasIt) {
   make_context();
   allocate(kPointer, kMiB);
+  allocate(kPointer + kBlock, 3 * kMiB);
   std::uint64_t seen = 0;
   meanwhile = [&] { seen = used(); };
   ASSERT_EQ(GetParam()(kContext), CUDA_SUCCESS);
-  EXPECT_EQ(seen, kMiB);
+  EXPECT_EQ(seen, kBlock + 4 * kMiB);
   EXPECT_EQ(used(), 0u);
 }
 
@@ -135,7 +182,7 @@ TEST_P(DestroyTest, ADestroyedContextsHandleIsAnothersBeforeTheCallReturns) {
   allocate(kPointer, kMiB);
   meanwhile = [] {
     make_context();
-    allocate(kPointer + kMiB, 2 * kMiB);
+    allocate(kPointer + kBlock, 2 * kMiB);
   };
   ASSERT_EQ(GetParam()(kContext), CUDA_SUCCESS);
   EXPECT_EQ(used(), 2 * kMiB) << "what is in the new context is its own";
@@ -148,12 +195,14 @@ TEST_P(DestroyTest, ADestroyedContextsHandleIsAnothersBeforeTheCallReturns) {
 TEST_P(DestroyTest, ItsAddressesAreAnothersBeforeTheCallReturns) {
   make_context();
   allocate(kPointer, kMiB);
+  allocate(kPointer + kBlock, 2 * kMiB);
   meanwhile = [] {
     current = kOther;
-    allocate(kPointer, 2 * kMiB);
+    allocate(kPointer, 4096);
+    allocate(kPointer + kBlock, 2 * kMiB);
   };
   ASSERT_EQ(GetParam()(kContext), CUDA_SUCCESS);
-  EXPECT_EQ(used(), 2 * kMiB);
+  EXPECT_EQ(used(), kBlock + 2 * kMiB);
 }
 
 TEST_P(DestroyTest, AContextThatIsNotDestroyedKeepsWhatItHas) {
@@ -161,10 +210,10 @@ TEST_P(DestroyTest, AContextThatIsNotDestroyedKeepsWhatItHas) {
   allocate(kPointer, kMiB);
   answer = CUDA_ERROR_INVALID_CONTEXT;
   ASSERT_EQ(GetParam()(kContext), CUDA_ERROR_INVALID_CONTEXT);
-  EXPECT_EQ(used(), kMiB);
+  EXPECT_EQ(used(), kBlock);
   answer = CUDA_SUCCESS;
-  allocate(kPointer + kMiB, kMiB);
-  EXPECT_EQ(used(), 2 * kMiB);
+  allocate(kPointer + kBlock, kMiB);
+  EXPECT_EQ(used(), 2 * kBlock);
   ASSERT_EQ(GetParam()(kContext), CUDA_SUCCESS);
   EXPECT_EQ(used(), 0u);
 }

@@ -63,7 +63,7 @@ CUresult back_area(Driver *driver, Context *context, size_t bytes, BlockUse use,
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   area->bytes = whole;
-  area->base = driver->addresses.reserve(area->bytes, kBlockBytes, low);
+  area->base = driver->addresses.reserve(area->bytes, device->facts().block_bytes, low);
   if (area->base == 0) {
     device->blocks.give(area->blocks, false);
     driver->delete_area(area);

@@ -60,11 +60,15 @@ class Bench {
     const double pair = added("pairs", With::limit);
     print_figure("hooks.pair_added_ns", pair, "ns", 100);
     std::printf("hooks.pair_added_ns with a region but no limit: %.1f\n", added("pairs", With::region));
+    const double shared = added("small", With::limit), alone = added("small_alone", With::limit);
+    std::printf("hooks.pair_added_small_ns in a block that stays: %.1f, in one of its own: %.1f\n", shared, alone);
+    print_figure("hooks.pair_added_small_ns", std::max(shared, alone), "ns", 60);
     pairs_among_idle_ranks();
     print_figure("hooks.pair_added_100k_ns", added("many", With::limit), "ns", 120);
     print_figure("hooks.async_added_ns", added("async", With::limit), "ns", 150);
     print_figure("hooks.vmm_added_ns", added("physical", With::limit), "ns", 300);
     crowd();
+    print_figure("hooks.refusal_us", refusal_us(), "us", 20);
     print_figure("hooks.getinfo_added_ns", added("queries", With::limit), "ns", 30);
     print_figure("hooks.launch_added_ns", one(With::limit, {"detours"}), "ns", 0);
     print_figure("hooks.launch_linked_added_ns", added("launches", With::limit), "ns", 2);
@@ -94,6 +98,12 @@ class Bench {
       ours.add(one(with, {kind}));
     }
     return ours.value() - native.value();
+  }
+
+  double refusal_us() const {
+    Fastest refusals;
+    for (unsigned round = 0; round < kRounds; ++round) refusals.add(one(With::limit, {"refusals"}));
+    return refusals.value();
   }
 
   void pairs_among_idle_ranks() const {

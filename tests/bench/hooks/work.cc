@@ -19,6 +19,7 @@ namespace bench {
 namespace {
 
 constexpr size_t kLarge = std::size_t{256} << 20;
+constexpr size_t kSmall = 4096;
 constexpr unsigned kManyLive = 100'000;
 constexpr std::uint64_t kMeasure = 150 * kMillisecond;
 
@@ -50,6 +51,29 @@ void wait_until(std::uint64_t instant) {
 void pairs() {
   make_context();
   report(ns_per_call([] { pair(kPairBytes); }, kMeasure));
+}
+
+// Beside a piece that stays: the driver's block stays open.
+void small_pairs() {
+  make_context();
+  CUdeviceptr pointer;
+  must(cuMemAlloc_v2(&pointer, kSmall), "cuMemAlloc_v2");
+  report(ns_per_call([] { pair(kSmall); }, kMeasure));
+}
+
+// Alone: each opens a block and closes it again.
+void small_pairs_alone() {
+  make_context();
+  report(ns_per_call([] { pair(kSmall); }, kMeasure));
+}
+
+// Microseconds of an allocation that the limit refuses, when it has refused others before.
+void refusals() {
+  make_context();
+  CUdeviceptr pointer;
+  while (cuMemAlloc_v2(&pointer, kLarge) == CUDA_SUCCESS) {
+  }
+  report(ns_per_call([&] { cuMemAlloc_v2(&pointer, kLarge); }, kMeasure, 16) / 1000);
 }
 
 void pairs_among_many() {
@@ -191,6 +215,12 @@ int work(const std::vector<std::string> &arguments) {
     if (arguments.size() >= 3) window = {std::stoull(arguments[1]), std::stoull(arguments[2])};
     if (kind == "pairs") {
       pairs();
+    } else if (kind == "small") {
+      small_pairs();
+    } else if (kind == "small_alone") {
+      small_pairs_alone();
+    } else if (kind == "refusals") {
+      refusals();
     } else if (kind == "many") {
       pairs_among_many();
     } else if (kind == "async") {
