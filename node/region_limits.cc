@@ -19,8 +19,11 @@ Error read_region_limits(const RegionDirectory &directory, const std::string &na
   RegionLimits found = {name, files.job, {}};
   for (unsigned dev = 0; dev < ndev; ++dev) {
     const region::DeviceLimits &device = file.devices[dev];
-    found.devices.push_back({device.identity, device.memory_bytes.load(std::memory_order_acquire),
-                             device.sm_percent.load(std::memory_order_acquire)});
+    region::DeviceSpec spec;
+    spec.identity = device.identity;
+    spec.memory_limit = device.memory_bytes.load(std::memory_order_acquire);
+    spec.sm_percent = device.sm_percent.load(std::memory_order_acquire);
+    found.devices.push_back(spec);
   }
   *limits = std::move(found);
   return {};

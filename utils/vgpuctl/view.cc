@@ -149,7 +149,11 @@ class Reader {
       std::vector<region::DeviceSpec> devices;
       for (unsigned dev = 0; dev < snapshot.ndev(); ++dev) {
         const region::DeviceSnapshot &device = snapshot.device(dev);
-        devices.push_back({device.identity, device.memory_limit, device.sm_percent});
+        region::DeviceSpec spec;
+        spec.identity = device.identity;
+        spec.memory_limit = device.memory_limit;
+        spec.sm_percent = device.sm_percent;
+        devices.push_back(spec);
       }
       describe(snapshot.job(), devices, &found);
       found.created = snapshot.created();
