@@ -29,20 +29,25 @@ Error read_region_limits(const RegionDirectory &directory, const std::string &na
   return {};
 }
 
-Error list_region_limits(const RegionDirectory &directory, std::vector<RegionLimits> *all) {
+Error list_region_limits(const RegionDirectory &directory, std::vector<RegionLimits> *all,
+                         std::vector<Error> *unreadable) {
   const ScopedDirectory open_directory(opendir(directory.path().c_str()));
   if (!open_directory) return system_error("cannot read %s", directory.path().c_str());
   std::vector<RegionLimits> found;
+  std::vector<Error> troubles;
   while (const dirent *entry = readdir(open_directory.get())) {
     if (!is_job_id(entry->d_name)) continue;
     RegionLimits limits;
     if (Error error = read_region_limits(directory, entry->d_name, region::Trust::root, &limits)) {
       if (error.fault == Fault::not_found) continue;
-      return error;
+      if (error.fault == Fault::system) return error;  // ours, not the region's
+      troubles.push_back(error);
+      continue;
     }
     found.push_back(std::move(limits));
   }
   *all = std::move(found);
+  *unreadable = std::move(troubles);
   return {};
 }
 
