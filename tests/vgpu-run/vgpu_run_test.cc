@@ -68,6 +68,26 @@ TEST_F(RunRegion, HasTheLimitsThatWereAskedFor) {
   }
 }
 
+TEST_F(RunRegion, PromisesNothingThatTheDriverKeepsForItself) {
+  setenv("SIMGPU_CONFIG", "context=64MiB; reserved=256MiB; device; memory=16GiB; device; memory=8GiB", 1);
+  const std::uint64_t reserve = kGiB / 4;
+  const struct {
+    Words options;
+    std::uint64_t memory[2];
+  } rows[] = {
+      {{}, {16 * kGiB - reserve, 8 * kGiB - reserve}},
+      {{"--gpu-mem=50%"}, {8 * kGiB - reserve / 2, 4 * kGiB - reserve / 2}},
+      {{"--gpu-mem=16G"}, {16 * kGiB - reserve, 8 * kGiB - reserve}},
+      {{"--gpu-mem=7900M"}, {7900ull << 20, 7900ull << 20}},
+  };
+  for (const auto &row : rows) {
+    Snapshot snapshot;
+    inspect(row.options, &snapshot);
+    ASSERT_EQ(snapshot.ndev(), 2u);
+    for (unsigned dev = 0; dev < 2; ++dev) EXPECT_EQ(snapshot.device(dev).memory_limit, row.memory[dev]);
+  }
+}
+
 TEST_F(RunRegion, HasOnlyTheChosenGpus) {
   const struct {
     Words options;
@@ -171,7 +191,8 @@ TEST_F(RunRegion, OfTheSurroundingJobIsKept) {
   EXPECT_EQ(result.status, 0);
   EXPECT_EQ(result.out.rfind("/run/vgpu/4711\n", 0), 0u) << result.out;
   EXPECT_EQ(result.err,
-            "vgpu: the limits of /run/vgpu/4711 stay in force; --gpu-mem, --gpu-sm and --gpus change nothing here\n");
+            "vgpu: the limits of /run/vgpu/4711 stay in force; --gpu-mem, --gpu-sm, --gpus and --context change "
+            "nothing here\n");
 }
 
 TEST_F(RunRegion, OfTheSurroundingJobIsFoundInItsPlace) {

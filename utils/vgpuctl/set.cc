@@ -79,7 +79,9 @@ Error check_room(const Options &options, const RegionView &region, const std::ve
   Plugstack site;  // where it says nothing, nobody overcommits
   Error unknown = read_plugstack(options, &site);
   if (!unknown) unknown = site.bad_keys;
-  const Error error = node::admit(options.directory(), site.config.overcommit_percent, region.job, larger);
+  std::vector<Error> unreadable;
+  const Error error = node::admit(options.directory(), site.config.overcommit_percent, region.job, larger, &unreadable);
+  for (const Error &trouble : unreadable) node::print_error("%s; its limits are not counted", trouble.text);
   if (error.fault == Fault::invalid) {
     if (unknown) {
       node::print_error("%s", unknown.text);
