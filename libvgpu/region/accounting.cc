@@ -1,6 +1,7 @@
 #include "accounting.h"
 
 #include "base/backoff.h"
+#include "guard.h"
 #include "steps.h"
 
 namespace vgpu::region {
@@ -116,6 +117,18 @@ Commit commit(const Usage &usage, unsigned dev, const Operation &operation, cons
   return result;
 }
 
+void raise_peak(const Usage &usage, unsigned dev, std::uint64_t units) {
+  Word &peak = usage.device(dev).peak_units;
+  std::uint64_t seen = peak.load(memory_order_relaxed);
+  // Writes the line only when there is something to write. Relaxed: a number of its own that only grows.
+  while (units > seen) {
+    if (peak.compare_exchange_weak(seen, units, memory_order_relaxed)) {
+      VGPU_STEP(peak_raised);
+      return;
+    }
+  }
+}
+
 std::uint64_t effective_units(std::uint64_t lane, std::uint64_t total, std::uint64_t current, std::uint64_t next) {
   const LaneWord applied = LaneWord::unpack(current);
   const LaneWord published = LaneWord::unpack(next);
@@ -158,9 +171,19 @@ bool empty_lane(const Usage &usage, unsigned dev, std::uint64_t number, unsigned
       VGPU_STEP(reclaim_published);
       if (!published && next != to.pack()) continue;
     }
-    commit(usage, dev, {number, from, to}, nullptr);
+    constexpr std::uint64_t kByAnother = ~std::uint64_t{0};
+    std::uint64_t left = kByAnother;
+    commit(usage, dev, {number, from, to}, nullptr, &left);
+    if (left != kByAnother) raise_peak(usage, dev, left + from.units);
     return true;
   }
+}
+
+// False: as above.
+bool retire_guards(const Usage &usage, unsigned dev, unsigned slot, std::uint64_t owner) {
+  if (!usage.has_appendix()) return true;
+  return retire_guard(usage, {dev, slot, Guarded::context}, owner) &&
+         retire_guard(usage, {dev, slot, Guarded::other}, owner);
 }
 
 }  // namespace
@@ -171,6 +194,8 @@ bool reclaim(const Usage &usage, unsigned slot, std::uint64_t owner) {
     const std::uint64_t total = usage.device(dev).total.load(memory_order_acquire);
     VGPU_STEP(reclaim_read_total);
     help(usage, dev, total);
+    // BEFORE the lanes are emptied: or somebody could still fix one to another value under the same sequence number.
+    if (!retire_guards(usage, dev, slot, owner)) return false;
     for (unsigned kind = 0; kind < kKinds; ++kind) {
       if (!empty_lane(usage, dev, lane_number(slot, kind), slot, owner)) return false;
     }

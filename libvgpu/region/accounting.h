@@ -48,6 +48,9 @@ struct LaneResult {
 };
 LaneResult change_lane(const Usage &usage, unsigned dev, const LaneChange &change);
 
+// Raises the device's peak to a total that was there; by whoever then made it less.
+void raise_peak(const Usage &usage, unsigned dev, std::uint64_t units);
+
 // What a lane counts for while the device word is `total`. Both words of the lane are plain copies.
 std::uint64_t effective_units(std::uint64_t lane, std::uint64_t total, std::uint64_t current, std::uint64_t next);
 

@@ -47,14 +47,16 @@ void let_die_of(std::initializer_list<int> signals) {
   sigprocmask(SIG_UNBLOCK, &set, nullptr);
 }
 
-bool has_full_size(const ScopedFd &usage, unsigned ndev) {
+bool has_full_size(const ScopedFd &usage, std::size_t size) {
   struct statx status;
-  return statx(usage.get(), "", AT_EMPTY_PATH, STATX_SIZE, &status) == 0 && status.stx_size >= usage_size(ndev);
+  return statx(usage.get(), "", AT_EMPTY_PATH, STATX_SIZE, &status) == 0 && status.stx_size >= size;
 }
 
 // Runs `work` on a mapping of the usage file in a child process. `work` must not allocate. False: it did not finish.
 template <typename Work>
-bool on_mapping(const ScopedFd &usage, unsigned ndev, Work work, unsigned *count) {
+bool on_mapping(const RegionFiles &files, Work work, unsigned *count) {
+  const unsigned ndev = files.header.ndev;
+  const std::size_t size = usage_size(ndev, files.header.layout);
   void *shared = mmap(nullptr, sizeof(ChildResult), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) return false;
   auto *result = static_cast<ChildResult *>(shared);
@@ -62,12 +64,12 @@ bool on_mapping(const ScopedFd &usage, unsigned ndev, Work work, unsigned *count
   if (child == 0) {
     let_die_of({SIGBUS, SIGALRM});
     alarm(kChildSeconds);
-    const ScopedMapping mapping(usage.get(), usage_size(ndev), PROT_READ | PROT_WRITE);
+    const ScopedMapping mapping(files.usage.get(), size, PROT_READ | PROT_WRITE);
     if (mapping) {
-      result->count = work(Usage(mapping.get(), ndev));
+      result->count = work(Usage(mapping.get(), ndev, files.header.layout));
       // The kernel counts in pages: behind the end of a file that was cut off, the rest of its last page (64 KiB on some
       // ARM kernels) can be touched without a SIGBUS.
-      result->finished = has_full_size(usage, ndev);
+      result->finished = has_full_size(files.usage, size);
     }
     _exit(0);
   }
@@ -152,7 +154,7 @@ Error change_limits(const char *directory, Trust trust, const LimitChange &chang
     for (unsigned dev = first; dev <= last; ++dev) retire_old_limit(usage, dev);
     return last - first + 1;
   };
-  if (files.usage && on_mapping(files.usage, files.header.ndev, work, nullptr)) return {};
+  if (files.usage && on_mapping(files, work, nullptr)) return {};
   return make_error(Fault::corrupt,
                     "the new limit is set, but %s/usage is damaged or changing under us; an allocation that was "
                     "under way may still have used the old limit",
@@ -166,8 +168,30 @@ Error sweep_region(const char *directory, Trust trust, unsigned *reclaimed) {
     LivenessCheck liveness({directory, files.usage_identity}, usage);
     return sweep(usage, liveness, kAllDevices);
   };
-  if (on_mapping(files.usage, files.header.ndev, work, reclaimed)) return {};
+  if (on_mapping(files, work, reclaimed)) return {};
   return make_error(Fault::corrupt, "%s/usage is damaged or changing under us; nothing was swept", directory);
+}
+
+Error settle_region(const char *directory, Trust trust, unsigned dev, const SeenRank *seen, unsigned count,
+                    unsigned *corrected) {
+  RegionFiles files;
+  if (Error error = open_region(directory, trust, O_RDWR, &files)) return error;
+  if (dev >= files.header.ndev) {
+    return make_error(Fault::invalid, "%s has %u GPUs, there is no GPU %u", directory, files.header.ndev, dev);
+  }
+  const ScopedMapping mapping(files.limits.get(), limits_size(files.header.ndev), PROT_READ);
+  if (!mapping) return system_error("cannot map %s/limits", directory);
+  const ContextFigure figure = known_context(static_cast<const LimitsFile *>(mapping.get())->devices[dev]);
+  const std::uint64_t least = figure.source >= ContextSource::measured ? figure.bytes : 0;  // a guess is no floor
+  const auto work = [&](const Usage &usage) {
+    unsigned done = 0;
+    for (unsigned i = 0; i < count; ++i) {
+      if (seen[i].slot > kRootSlot && seen[i].slot < kSlots) done += correct_context(usage, dev, seen[i], least);
+    }
+    return done;
+  };
+  if (on_mapping(files, work, corrected)) return {};
+  return make_error(Fault::corrupt, "%s/usage is damaged or changing under us; nothing was corrected", directory);
 }
 
 }  // namespace vgpu::region

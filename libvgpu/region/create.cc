@@ -98,6 +98,18 @@ FileHeader make_header(const char *magic, unsigned ndev, std::size_t size, const
   return header;
 }
 
+void fill_device(const DeviceSpec &spec, DeviceLimits *device) {
+  constexpr auto relaxed = std::memory_order_relaxed;  // nobody else has the file yet
+  device->memory_bytes.store(spec.memory_limit, relaxed);
+  device->sm_percent.store(spec.sm_percent, relaxed);
+  device->context.store(ContextWord{spec.context.bytes, static_cast<std::uint64_t>(spec.context.source)}.pack(),
+                        relaxed);
+  device->block_bytes.store(spec.block_bytes, relaxed);
+  device->usable_bytes.store(spec.usable_bytes, relaxed);
+  device->identity = spec.identity;
+  if (spec.context.bytes != 0) device->identity.context_mib = static_cast<std::uint32_t>(spec.context.bytes >> 20);
+}
+
 Error write_limits(int directory_fd, const RegionSpec &spec, const std::uint8_t (&id)[16]) {
   const std::size_t size = limits_size(spec.ndev);
   ScopedFd fd;
@@ -107,11 +119,7 @@ Error write_limits(int directory_fd, const RegionSpec &spec, const std::uint8_t 
   auto &limits = *static_cast<LimitsFile *>(mapping.get());
   limits.header = make_header(kLimitsMagic, spec.ndev, size, id);
   limits.job = {spec.job_id, UserMap().outside(spec.uid), spec.launch_hooks ? 1u : 0u};
-  for (unsigned dev = 0; dev < spec.ndev; ++dev) {
-    limits.devices[dev].memory_bytes.store(spec.devices[dev].memory_limit, std::memory_order_relaxed);
-    limits.devices[dev].sm_percent.store(spec.devices[dev].sm_percent, std::memory_order_relaxed);
-    limits.devices[dev].identity = spec.devices[dev].identity;
-  }
+  for (unsigned dev = 0; dev < spec.ndev; ++dev) fill_device(spec.devices[dev], &limits.devices[dev]);
   limits.header.checksum = limits_checksum(limits.header, limits.job, limits.devices);
   return {};
 }

@@ -74,7 +74,7 @@ Error check_header(const Checked &what, const char *magic, const struct statx &s
   if (std::memcmp(header->magic, magic, sizeof header->magic) != 0) {
     return make_error(Fault::foreign, "%s/%s is not a slurm-vgpu file of this kind", what.directory, what.name);
   }
-  if (header->layout != kLayoutVersion) {
+  if (header->layout < kOldestLayout || header->layout > kLayoutVersion) {
     const bool newer = header->layout > kLayoutVersion;
     return make_error(newer ? Fault::newer : Fault::older, "%s/%s has layout version %u, this is version %u; %s",
                       what.directory, what.name, header->layout, kLayoutVersion,
@@ -178,7 +178,8 @@ Error open_usage(const char *directory, int access, RegionFiles *files) {
   FileHeader header;
   if (Error error = check_header(what, kUsageMagic, status, files->usage.get(), &header)) return error;
   if (header.checksum != usage_checksum(header)) return corrupt_error(what, "its checksum is wrong");
-  if (header.ndev != files->header.ndev || header.file_size != usage_size(header.ndev) ||
+  if (header.ndev != files->header.ndev || header.layout != files->header.layout ||
+      header.file_size != usage_size(header.ndev, header.layout) ||
       std::memcmp(header.id, files->header.id, sizeof header.id) != 0) {
     return corrupt_error(what, "it does not belong to the limits beside it");
   }

@@ -4,8 +4,12 @@
 //   limits   root's; ranks map it read-only.       header | job | generation | one DeviceLimits per device
 //   usage    the job user's; ranks map it shared.  header | claim hint | PID namespaces | owners | suspects
 //                                                  | one DeviceUsage per device | 512 slots of (1 + ndev) lines
+//                                                  | appendix: one DeviceMore per device | 512 SlotMore of (1 + ndev) lines
 //
 // A usage file that is all zeroes behind its header is a valid, empty region.
+//
+// Layout 1 ends with the slots, and its limits are zero where layout 2 has fields. No word of layout 1 ever moved: jobs that
+// were started before an update end with the files they have, and old and new ranks share them by the same protocol.
 #pragma once
 
 #include <atomic>
@@ -20,7 +24,8 @@ namespace vgpu::region {
 // and machine; a core with longer lines (some ARM cores have 128 bytes) loses time, nothing else. Nothing here depends on
 // the size of a page either: files are mapped whole, from their start.
 inline constexpr std::size_t kLine = 64;
-inline constexpr std::uint32_t kLayoutVersion = 1;
+inline constexpr std::uint32_t kLayoutVersion = 2;  // what is created
+inline constexpr std::uint32_t kOldestLayout = 1;   // what is still read, and shared with ranks that know no other
 inline constexpr unsigned kMaxDevices = 64;
 inline constexpr unsigned kAllDevices = ~0u;  // where a device number is asked for
 inline constexpr unsigned kNamespaces = 16;
@@ -58,7 +63,7 @@ struct DeviceIdentity {  // written once, at creation
   char pci_bus_id[32];
   std::uint64_t memory_bytes;  // what the device has
   std::int32_t numa_node;      // -1: unknown
-  std::uint32_t context_mib;   // the site's guess at what a context takes; 0: none
+  std::uint32_t context_mib;   // what a context takes, as it was known at creation; 0: not known. For tools of layout 1
   char cpuset[784];            // the cores near the device, as a list: "0-31,64-95"
 };
 static_assert(sizeof(DeviceIdentity) == 896);
@@ -66,9 +71,17 @@ static_assert(sizeof(DeviceIdentity) == 896);
 struct alignas(kLine) DeviceLimits {
   Word memory_bytes;    // root, under the OFD lock on the file `lock`; ranks read it after the device word
   HalfWord sm_percent;  // root, same lock; 100 = no limit; ranks read it with every grant
+
+  // Of layout 2. Root, relaxed: numbers of their own. 0, as in all files of layout 1, is "not known".
+  HalfWord reserved;
+  Word context;       // see ContextWord: what a bare context takes
+  Word block_bytes;   // what the driver takes memory in
+  Word usable_bytes;  // the device's memory without the driver's reserve
+  Word reserved_words[3];
   alignas(kLine) DeviceIdentity identity;
 };
 static_assert(sizeof(DeviceLimits) == 960 && offsetof(DeviceLimits, identity) == 64);
+static_assert(offsetof(DeviceLimits, context) == 16 && offsetof(DeviceLimits, usable_bytes) == 32);
 
 struct JobIdentity {  // written once, at creation
   std::uint64_t job_id;
@@ -154,15 +167,51 @@ constexpr std::size_t slot_offset(unsigned ndev, unsigned slot) { return slots_o
 constexpr std::size_t lanes_offset(unsigned ndev, unsigned slot, unsigned dev) {
   return slot_offset(ndev, slot) + (1 + dev) * kLine;
 }
-constexpr std::size_t usage_size(unsigned ndev) { return slot_offset(ndev, kSlots); }
 
-// A mapped (or copied) usage file. `ndev` comes from `limits`, never from the user's own file.
+// ---- usage: the appendix of layout 2 --------------------------------------------------------------------------------
+
+// Leases, see lease.h: any rank, by CAS. Hints, relaxed: whoever believes a wild one looks too often or not at all.
+struct alignas(kLine) DeviceMore {
+  Word looker;  // which rank looks at NVML for all ranks
+  Word prober;  // which rank makes a context whose size nobody knows
+  Word reserved[6];
+  Word reserved_lines[3][8];
+};
+static_assert(sizeof(DeviceMore) == 4 * kLine);
+
+// One rank's, on one device.
+struct alignas(kLine) SlotMore {
+  Word guards[2];       // see guard.h; by Guarded
+  Word exported_units;  // the owner alone: what it has shared with others and is still charged for
+  Word reserved[5];
+};
+static_assert(sizeof(SlotMore) == kLine);
+
+// As in the slots, there is one line for the slot itself before those of the devices; it is not used yet.
+constexpr std::size_t appendix_offset(unsigned ndev) { return slot_offset(ndev, kSlots); }
+constexpr std::size_t slot_more_offset(unsigned ndev, unsigned slot, unsigned dev) {
+  return appendix_offset(ndev) + ndev * sizeof(DeviceMore) + slot * slot_size(ndev) + (1 + dev) * kLine;
+}
+constexpr std::size_t usage_size(unsigned ndev, std::uint32_t layout = kLayoutVersion) {
+  return layout == 1 ? appendix_offset(ndev) : slot_more_offset(ndev, kSlots, 0) - kLine;
+}
+
+// A mapped (or copied) usage file. `ndev` and `layout` come from `limits`, never from the user's own file.
 class Usage {
  public:
   Usage() = default;
-  Usage(void *base, unsigned ndev) : base_(static_cast<char *>(base)), ndev_(ndev) {}
+  Usage(void *base, unsigned ndev, std::uint32_t layout = kLayoutVersion)
+      : base_(static_cast<char *>(base)), ndev_(ndev), layout_(layout) {}
 
   unsigned ndev() const { return ndev_; }
+  bool has_appendix() const { return layout_ > 1; }
+  // Only with an appendix.
+  DeviceMore &device_more(unsigned dev) const {
+    return reinterpret_cast<DeviceMore *>(base_ + appendix_offset(ndev_))[dev];
+  }
+  SlotMore &slot_more(unsigned slot, unsigned dev) const {
+    return *reinterpret_cast<SlotMore *>(base_ + slot_more_offset(ndev_, slot, dev));
+  }
   DeviceUsage &device(unsigned dev) const { return file().devices[dev]; }
   Word &owner(unsigned slot) const { return file().owners[slot]; }
   Word &suspect(unsigned slot) const { return file().suspects[slot]; }
@@ -181,6 +230,7 @@ class Usage {
 
   char *base_ = nullptr;
   unsigned ndev_ = 0;
+  std::uint32_t layout_ = kLayoutVersion;
 };
 
 constexpr std::uint64_t lane_number(unsigned slot, unsigned kind) { return slot * kKinds + kind; }

@@ -2,10 +2,9 @@
 #include <algorithm>
 
 #include "base/clock.h"
-#include "base/mutex.h"
 #include "base/wiped.h"
 #include "claim.h"
-#include "region.h"
+#include "rank_process.h"
 #include "steps.h"
 #include "sweep.h"
 
@@ -22,47 +21,15 @@ constexpr std::uint64_t kSweepIntervalMs = 100;  // how long a memory query may 
 constexpr std::uint64_t kThoroughIntervalMs = kGraceMs;
 constexpr std::uint64_t kRetryIntervalMs = 100;  // how often a process without a slot looks for one
 
-// Writes the line only when there is something to write.
-void raise_peak(Word &peak, std::uint64_t units) {
-  std::uint64_t seen = peak.load(memory_order_relaxed);
-  while (units > seen) {
-    // Relaxed: a number of its own that only grows.
-    if (peak.compare_exchange_weak(seen, units, memory_order_relaxed)) {
-      VGPU_STEP(peak_raised);
-      return;
-    }
+// What the slot's last owner shared went with it.
+void forget_exports(const Usage &usage, unsigned slot) {
+  if (!usage.has_appendix()) return;
+  for (unsigned dev = 0; dev < usage.ndev(); ++dev) {
+    usage.slot_more(slot, dev).exported_units.store(0, memory_order_relaxed);
   }
 }
 
 }  // namespace
-
-// Lives in pages that the kernel wipes in a forked child; see base/wiped.h. All zeroes means detached and unlocked.
-struct Rank::Process {
-  // Serialises this process's operations on one device: a lane has one owner, not one per thread.
-  struct Device {
-    Mutex mutex;
-    std::atomic<std::uint64_t> held_units;            // written under `mutex`; read by memory queries
-    std::uint64_t peak_units VGPU_GUARDED_BY(mutex);  // the most it was
-    std::atomic<std::uint64_t> seen_exits;            // any thread; what the last memory query knew
-    std::atomic<std::uint64_t> swept_ms;              // any thread
-    std::atomic<std::uint64_t> thorough_ms;           // any thread; when a refusal last looked hard
-  };
-
-  Mutex mutex;                       // attach, leave, and `info`
-  std::atomic<std::uint64_t> owner;  // our owner word; 0: detached. Written under `mutex`, read by every operation
-  unsigned slot;                     // written before `owner`
-  Fault trouble VGPU_GUARDED_BY(mutex);
-  std::uint64_t tried_ms VGPU_GUARDED_BY(mutex);  // when it last looked for a slot
-  InfoValues info VGPU_GUARDED_BY(mutex);         // the shared block is a copy of it
-  Device devices[kMaxDevices];
-};
-
-template <typename Update>
-void Rank::update_info(Process &process, Update update) {
-  ScopedLock lock(process.mutex);
-  update(process.info);
-  write_info(region_->usage().info(process.slot), process.info);
-}
 
 Error Rank::attach(const Region &region, Rank *rank) {
   if (rank->process_ != nullptr) return make_error(Fault::invalid, "this rank is attached already");
@@ -89,6 +56,7 @@ Rank::Process *Rank::attach_now() {
   process_->trouble = claim.fault;
   if (claim.fault != Fault::none) return nullptr;
   process_->slot = claim.slot;
+  forget_exports(region_->usage(), claim.slot);
   process_->info = {};
   process_->info.start_time = claim.start_time;
   write_info(region_->usage().info(claim.slot), process_->info);
@@ -109,43 +77,79 @@ Rank::Process *Rank::attached() {
   return nullptr;
 }
 
-Commit Rank::change(Process &process, unsigned dev, const LaneChange &change) {
+namespace {
+
+// Whether others may change the lane of this kind, and so must be kept out while its owner does.
+bool is_guarded(const Usage &usage, Kind kind) {
+  return usage.has_appendix() && (kind == Kind::context || kind == Kind::other);
+}
+bool is_ours_alone(Kind kind) { return kind == Kind::module || kind == Kind::data; }
+
+}  // namespace
+
+Commit Rank::change(Process &process, unsigned dev, Kind kind, Change change) {
   const Usage &usage = region_->usage();
   Process::Device &device = process.devices[dev];
+  const std::uint64_t number = lane_number(process.slot, static_cast<unsigned>(kind));
+  const GuardedLane lane = {dev, process.slot, kind == Kind::context ? Guarded::context : Guarded::other};
+  const bool guarded = is_guarded(usage, kind);
   LaneResult result;
-  std::uint64_t held = 0;
-  bool own_peak = false;
+  std::uint64_t held_after = 0;
   {
     ScopedLock lock(device.mutex);
-    result = change_lane(usage, dev, change);
+    const std::uint64_t idle = guarded ? close_guard(usage, lane) : 0;
+    result = change_lane(usage, dev, {number, change.grow, change.units, change.limit_bytes});
+    if (guarded && (kind != Kind::context || device.contexts_in_progress == 0)) open_guard(usage, lane, idle);
     if (result.commit == Commit::no_room) return Commit::no_room;
-    held = device.held_units.load(memory_order_relaxed) - result.units_before + result.units_after;
-    device.held_units.store(held, memory_order_relaxed);
-    own_peak = held > device.peak_units;
-    if (own_peak) device.peak_units = held;
+    if (is_ours_alone(kind)) {
+      const std::uint64_t held = device.held_units.load(memory_order_relaxed);
+      device.held_units.store(held - result.units_before + result.units_after, memory_order_relaxed);
+    }
+    held_after = units_for(memory_held(dev));
   }
-  if (change.grow) raise_peak(usage.device(dev).peak_units, result.total_units);
-  if (own_peak) {
-    update_info(process, [&](InfoValues &info) { info.peak_units = std::max(info.peak_units, held); });
+  if (!change.grow && !change.never_was) {
+    const std::uint64_t gone = result.units_before - result.units_after;
+    raise_peaks(process, dev, result.total_units + gone, held_after + gone);
   }
   return Commit::done;
+}
+
+// The most there ever was is there right before something goes. So only who gives back raises the peaks, which also keeps
+// out what was reserved and never came to be; readers add what is there now.
+void Rank::raise_peaks(Process &process, unsigned dev, std::uint64_t total_units, std::uint64_t held_units) {
+  const std::uint64_t idle_units = units_for(idle(dev));
+  raise_peak(region_->usage(), dev, total_units - std::min(total_units, idle_units));
+  const std::uint64_t held = held_units - std::min(held_units, idle_units);
+  std::atomic<std::uint64_t> &peak = process.devices[dev].peak_units;
+  if (held <= peak.load(memory_order_relaxed)) return;
+  update_info(process, [&](InfoValues &info) {
+    peak.store(std::max(held, peak.load(memory_order_relaxed)), memory_order_relaxed);
+    info.peak_units = std::max(info.peak_units, held);
+  });
+}
+
+void Rank::note_peak(Process &process, unsigned dev) {
+  const std::uint64_t total = region_->usage().device(dev).total.load(memory_order_relaxed);
+  raise_peaks(process, dev, DeviceWord::unpack(total).units, units_for(memory_held(dev)));
 }
 
 Grant Rank::add(unsigned dev, Kind kind, std::uint64_t bytes, const Word *limit) {
   Process *process = attached();
   if (process == nullptr) return Grant::detached;
-  const LaneChange growth = {lane_number(process->slot, static_cast<unsigned>(kind)), true, units_for(bytes), limit};
-  if (change(*process, dev, growth) == Commit::done) return Grant::granted;
+  const Change growth = {true, units_for(bytes), limit};
+  if (change(*process, dev, kind, growth) == Commit::done) return Grant::granted;
 
-  // A refusal is true only if no dead rank holds any of it. Outside the private mutex: other threads go on.
+  // A refusal is true only if nothing is idle and no dead rank holds any of it. Outside the private mutex: other threads
+  // go on.
+  if (give_up_idle(dev) != 0 && change(*process, dev, kind, growth) == Commit::done) return Grant::granted;
   sweep_device(dev, Effort::quick);
-  if (change(*process, dev, growth) == Commit::done) return Grant::granted;
+  if (change(*process, dev, kind, growth) == Commit::done) return Grant::granted;
   const std::uint64_t now = coarse_ms();
   std::atomic<std::uint64_t> &thorough_ms = process->devices[dev].thorough_ms;
   if (now - thorough_ms.load(memory_order_relaxed) >= kThoroughIntervalMs) {
     thorough_ms.store(now, memory_order_relaxed);
     sweep_device(dev, Effort::thorough);
-    if (change(*process, dev, growth) == Commit::done) return Grant::granted;
+    if (change(*process, dev, kind, growth) == Commit::done) return Grant::granted;
   }
 
   return Grant::refused;
@@ -165,12 +169,17 @@ void Rank::note_refusal(unsigned dev) {
 
 Grant Rank::force(unsigned dev, Kind kind, std::uint64_t bytes) { return add(dev, kind, bytes, nullptr); }
 
-void Rank::release(unsigned dev, Kind kind, std::uint64_t bytes) {
+void Rank::release(unsigned dev, Kind kind, std::uint64_t bytes) { give_back(dev, kind, {false, units_for(bytes)}); }
+
+void Rank::take_back(unsigned dev, Kind kind, std::uint64_t bytes) {
+  give_back(dev, kind, {.grow = false, .units = units_for(bytes), .never_was = true});
+}
+
+void Rank::give_back(unsigned dev, Kind kind, const Change &shrinking) {
   // A child that frees what its parent allocated has nothing here to give back.
   if (process_->owner.load(memory_order_acquire) == 0) return;
   Process *process = attached();
-  if (process == nullptr) return;
-  change(*process, dev, {lane_number(process->slot, static_cast<unsigned>(kind)), false, units_for(bytes)});
+  if (process != nullptr) change(*process, dev, kind, shrinking);
 }
 
 void Rank::sweep_device(unsigned dev, Effort effort) {
@@ -181,7 +190,7 @@ void Rank::sweep_device(unsigned dev, Effort effort) {
 std::uint64_t Rank::memory_used(unsigned dev) {
   const std::uint64_t used = region_->memory_used(dev);
   Process::Device &device = process_->devices[dev];
-  if (bytes_of(device.held_units.load(memory_order_relaxed)) == used) return used;  // all of it is ours
+  if (memory_held(dev) == used) return used;  // all of it is ours
 
   const std::uint64_t exits = region_->usage().device(dev).exits.load(memory_order_acquire);
   const std::uint64_t now = coarse_ms();
@@ -196,21 +205,16 @@ std::uint64_t Rank::memory_used(unsigned dev) {
 }
 
 std::uint64_t Rank::memory_held(unsigned dev) const {
-  return bytes_of(process_->devices[dev].held_units.load(memory_order_relaxed));
+  return bytes_of(process_->devices[dev].held_units.load(memory_order_relaxed)) + memory_held(dev, Kind::context) +
+         memory_held(dev, Kind::other);
 }
 
-ContextFigure Rank::context_figure(unsigned dev) const {
-  const DeviceIdentity &identity = region_->device(dev).identity;
-  // Relaxed: a number of its own. The job's user can write there what they like, so it must make sense.
-  const std::uint64_t measured = region_->usage().device(dev).context_units.load(memory_order_relaxed);
-  if (measured != 0 && measured <= units_for(identity.memory_bytes)) {
-    return {bytes_of(measured), ContextSource::measured};
-  }
-  return {std::uint64_t{identity.context_mib} << 20, ContextSource::unknown};
-}
-
-void Rank::note_context(unsigned dev, std::uint64_t bytes) {
-  region_->usage().device(dev).context_units.store(units_for(bytes), memory_order_relaxed);
+std::uint64_t Rank::memory_held(unsigned dev, Kind kind) const {
+  const unsigned own = slot();
+  if (own == kRootSlot) return 0;
+  // Acquire: others may have changed it.
+  const Word &current = region_->usage().lane(lane_number(own, static_cast<unsigned>(kind)), dev).current;
+  return bytes_of(LaneWord::unpack(current.load(memory_order_acquire)).units);
 }
 
 void Rank::note_launches(unsigned dev, std::uint64_t launches) {
@@ -244,7 +248,7 @@ void Rank::leave() {
   process_->owner.store(exiting.pack(), memory_order_release);
   for (unsigned dev = 0; dev < usage.ndev(); ++dev) {
     // Release: whoever sees the count sees the slot marked.
-    if (process_->devices[dev].held_units.load(memory_order_relaxed) == 0) continue;
+    if (memory_held(dev) == 0) continue;
     usage.device(dev).exits.fetch_add(1, memory_order_release);
     VGPU_STEP(leave_counted);
   }

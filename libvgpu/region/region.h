@@ -22,6 +22,7 @@
 #include "accounting.h"
 #include "base/error.h"
 #include "base/scoped.h"
+#include "correct.h"
 #include "layout.h"
 #include "liveness.h"
 #include "owner.h"
@@ -32,6 +33,9 @@ namespace vgpu::region {
 using RegionPath = char[256];
 
 enum class Kind : std::uint8_t { context, module, data, other };
+
+// What drivers take memory in, where nobody asked this one.
+inline constexpr std::uint64_t kUsualBlock = 2 << 20;
 
 // What a bare context takes on a device, and how anybody knows.
 enum class ContextSource : std::uint8_t {
@@ -44,6 +48,8 @@ struct ContextFigure {
   std::uint64_t bytes = 0;
   ContextSource source = ContextSource::unknown;
 };
+
+ContextFigure known_context(const DeviceLimits &device);  // by root or the site; unknown in layout 1
 
 struct DeviceSpec {
   DeviceIdentity identity = {};
@@ -78,7 +84,9 @@ class Region {
   UsagePath usage_path() const { return {directory_, usage_identity_}; }
 
   std::uint64_t memory_limit(unsigned dev) const;
-  std::uint64_t memory_used(unsigned dev) const;  // exact: one load
+  std::uint64_t memory_used(unsigned dev) const;   // exact: one load
+  std::uint64_t block_bytes(unsigned dev) const;   // what the driver takes memory in
+  std::uint64_t usable_bytes(unsigned dev) const;  // of the device, without the driver's reserve
 
  private:
   const LimitsFile &limits() const { return *static_cast<const LimitsFile *>(limits_mapping_.get()); }
@@ -116,17 +124,23 @@ class Rank {
   // For memory that is there already and whose size was learned only now: charged whatever the limit says.
   Grant force(unsigned dev, Kind kind, std::uint64_t bytes);
   void release(unsigned dev, Kind kind, std::uint64_t bytes);
+  // Gives back what was reserved for a call that failed, or guessed too high: it never was there, and is in no peak.
+  void take_back(unsigned dev, Kind kind, std::uint64_t bytes);
 
   // The whole job's memory, without ranks that are gone: sweeps when somebody left or the last sweep is 100 ms old.
   std::uint64_t memory_used(unsigned dev);
 
-  // What this process holds, of every kind.
+  // What this process is charged, of every kind or of one. Contexts may be corrected by others at any time.
   std::uint64_t memory_held(unsigned dev) const;
+  std::uint64_t memory_held(unsigned dev, Kind kind) const;
 
-  // What a context is likely to take: what the site said, else what root measured, corrected by what ranks of this job
-  // measured, else a cautious guess. Never 0.
+  // What a context is likely to take: what the site said, else what root measured, else what ranks of this job measured
+  // last, else a cautious guess. Never 0.
   ContextFigure context_figure(unsigned dev) const;
   void note_context(unsigned dev, std::uint64_t bytes);
+  // Around a call of the driver that makes or ends a context: in between nobody corrects what contexts are charged.
+  void begin_context(unsigned dev);
+  void end_context(unsigned dev);
   // One rank at a time makes a context whose size nobody knows, where there is little room. The lease ends by itself.
   bool take_probe(unsigned dev, unsigned ms);
   void end_probe(unsigned dev);
@@ -147,8 +161,8 @@ class Rank {
   void note_exported(unsigned dev, std::int64_t bytes);
   std::uint64_t exported_by_others(unsigned dev) const;
 
-  // The driver has what was reserved: only now it counts for the peak.
-  void confirm(unsigned dev);
+  // Not needed any more: what is taken back is in no peak. Goes when nobody calls it.
+  void confirm(unsigned) {}
 
   void note_launches(unsigned dev, std::uint64_t launches);
   void note_throttled(unsigned dev, std::uint64_t nanoseconds);
@@ -165,7 +179,16 @@ class Rank {
 
   Process *attached();
   Process *attach_now();
-  Commit change(Process &process, unsigned dev, const LaneChange &change);
+  struct Change {
+    bool grow;
+    std::uint64_t units;
+    const Word *limit_bytes = nullptr;
+    bool never_was = false;  // see take_back()
+  };
+  Commit change(Process &process, unsigned dev, Kind kind, Change change);
+  void give_back(unsigned dev, Kind kind, const Change &shrinking);
+  void raise_peaks(Process &process, unsigned dev, std::uint64_t total_units, std::uint64_t held_units);
+  void note_peak(Process &process, unsigned dev);  // before a block becomes idle
   Grant add(unsigned dev, Kind kind, std::uint64_t bytes, const Word *limit);
   void sweep_device(unsigned dev, Effort effort);
   template <typename Update>
@@ -181,8 +204,13 @@ struct DeviceSnapshot {
   DeviceIdentity identity;
   std::uint64_t memory_limit;
   std::uint32_t sm_percent;
-  std::uint64_t memory_used;  // exact: one word
-  bool ranks_add_up;          // the ranks' figures belong to the same instant as memory_used; else approximate
+  ContextFigure context;        // what root or the site said
+  std::uint64_t usable_bytes;   // 0: not known
+  std::uint64_t block_bytes;    // the same
+  std::uint64_t memory_used;    // exact: one word
+  std::uint64_t memory_living;  // without ranks that are gone, if anybody asked who is
+  std::uint64_t idle;           // of memory_used: blocks that no allocation uses, given up before anybody is refused
+  bool ranks_add_up;            // the ranks' figures belong to the same instant as memory_used; else approximate
   std::uint64_t memory_peak;
   std::uint64_t refused;
   std::uint64_t exits;
@@ -227,9 +255,12 @@ class Snapshot {
   unsigned ranks() const { return rank_count_; }
   const RankSnapshot &rank(unsigned index) const { return ranks_[index]; }
   std::uint64_t memory(unsigned rank_index, unsigned dev, Kind kind) const;  // bytes
+  // For settle_region(), see correct.h.
+  const RestMark &mark(unsigned rank_index, unsigned dev) const { return marks_[rank_index * ndev_ + dev]; }
 
  private:
   void clear();
+  void discount(unsigned rank_index);  // it is gone
   Error decode(const class UsageReader &reader, const struct RegionFiles &files, const DeviceLimits *limits);
 
   JobIdentity job_ = {};
@@ -240,6 +271,7 @@ class Snapshot {
   DeviceSnapshot *devices_ = nullptr;
   RankSnapshot *ranks_ = nullptr;
   std::uint64_t *units_ = nullptr;  // [rank][device][kind]
+  RestMark *marks_ = nullptr;       // [rank][device]
 };
 
 struct LimitChange {
@@ -255,5 +287,8 @@ struct LimitChange {
 Error change_limits(const char *directory, Trust trust, const LimitChange &change);
 // Gives back what dead ranks hold, in every slot. `reclaimed` may be null.
 Error sweep_region(const char *directory, Trust trust, unsigned *reclaimed);
+// Corrects what living ranks are charged for contexts, see correct.h. `corrected` may be null.
+Error settle_region(const char *directory, Trust trust, unsigned dev, const SeenRank *seen, unsigned count,
+                    unsigned *corrected);
 
 }  // namespace vgpu::region

@@ -17,12 +17,21 @@ DeviceSnapshot decode_device(const UsageReader &reader, const DeviceLimits &limi
   const DeviceUsage &usage = reader.view().device(dev);
   DeviceSnapshot device;
   const std::uint64_t used = DeviceWord::unpack(reader.total(dev)).units;
-  // A rank that died before it could raise the peak leaves it behind the total.
-  const std::uint64_t peak = std::max(used, usage.peak_units.load(std::memory_order_relaxed) & kMaxUnits);
+  std::uint64_t idle = 0;
+  for (unsigned slot = 1; slot < kSlots; ++slot) {
+    if (reader.is_in_use(slot)) idle += std::min(reader.idle_units(slot, dev), used - idle);
+  }
+  // The word is raised by whoever gives back; what is there now may be the most there ever was.
+  const std::uint64_t peak = std::max(used - idle, usage.peak_units.load(std::memory_order_relaxed) & kMaxUnits);
   device.identity = limits.identity;
   device.memory_limit = limits.memory_bytes.load(std::memory_order_acquire);
   device.sm_percent = limits.sm_percent.load(std::memory_order_acquire);
+  device.context = known_context(limits);
+  device.usable_bytes = limits.usable_bytes.load(std::memory_order_relaxed);
+  device.block_bytes = limits.block_bytes.load(std::memory_order_relaxed);
   device.memory_used = bytes_of(used);
+  device.memory_living = device.memory_used;
+  device.idle = bytes_of(idle);
   device.ranks_add_up = reader.adds_up(dev);
   device.memory_peak = bytes_of(peak);
   device.refused = usage.refused.load(std::memory_order_relaxed);
@@ -46,9 +55,11 @@ void Snapshot::clear() {
   std::free(devices_);
   std::free(ranks_);
   std::free(units_);
+  std::free(marks_);
   devices_ = nullptr;
   ranks_ = nullptr;
   units_ = nullptr;
+  marks_ = nullptr;
   ndev_ = 0;
   rank_count_ = 0;
 }
@@ -61,7 +72,7 @@ Error Snapshot::read(const char *directory, Trust trust, Detail detail, Snapshot
   // `limits` is root's: nobody can truncate it under our mapping.
   const ScopedMapping mapping(files.limits.get(), limits_size(ndev), PROT_READ);
   if (!mapping) return system_error("cannot map %s/limits", directory);
-  UsageReader reader(files.usage.get(), ndev);
+  UsageReader reader(files.usage.get(), ndev, files.header.layout);
   if (!reader.read()) {
     return make_error(Fault::truncated, "%s/usage was truncated while it was read", directory);
   }
@@ -75,6 +86,7 @@ Error Snapshot::read(const char *directory, Trust trust, Detail detail, Snapshot
     for (unsigned i = 0; i < snapshot->rank_count_; ++i) {
       RankSnapshot &rank = snapshot->ranks_[i];
       rank.verdict = liveness.examine(rank.slot, rank.owner.pack());
+      if (rank.verdict != Verdict::alive) snapshot->discount(i);
     }
   }
   return {};
@@ -87,7 +99,8 @@ Error Snapshot::decode(const UsageReader &reader, const RegionFiles &files, cons
   devices_ = allocate<DeviceSnapshot>(ndev);
   ranks_ = allocate<RankSnapshot>(ranks);
   units_ = allocate<std::uint64_t>(std::size_t{ranks} * ndev * kKinds);
-  if (devices_ == nullptr || ranks_ == nullptr || units_ == nullptr) {
+  marks_ = allocate<RestMark>(std::size_t{ranks} * ndev);
+  if (devices_ == nullptr || ranks_ == nullptr || units_ == nullptr || marks_ == nullptr) {
     clear();
     return system_error("no memory for a snapshot");
   }
@@ -96,6 +109,7 @@ Error Snapshot::decode(const UsageReader &reader, const RegionFiles &files, cons
   ndev_ = ndev;
   for (unsigned dev = 0; dev < ndev; ++dev) devices_[dev] = decode_device(reader, limits[dev], dev);
   std::uint64_t *units = units_;
+  RestMark *marks = marks_;
   for (unsigned slot = 1; slot < kSlots; ++slot) {
     if (!reader.is_in_use(slot)) continue;
     RankSnapshot &rank = ranks_[rank_count_++];
@@ -104,10 +118,24 @@ Error Snapshot::decode(const UsageReader &reader, const RegionFiles &files, cons
     rank.verdict = Verdict::alive;
     rank.info_valid = reader.info(slot, &rank.info);
     for (unsigned dev = 0; dev < ndev; ++dev) {
-      for (unsigned kind = 0; kind < kKinds; ++kind) *units++ = reader.units(slot, dev, kind);
+      *marks++ = mark_rest(reader.view(), dev, slot);
+      std::uint64_t held = 0;
+      for (unsigned kind = 0; kind < kKinds; ++kind) held += *units++ = reader.units(slot, dev, kind);
+      // As for the device's peak.
+      held -= std::min(held, reader.idle_units(slot, dev));
+      rank.info.peak_units = std::max(rank.info.peak_units, held);
     }
   }
   return {};
+}
+
+void Snapshot::discount(unsigned rank_index) {
+  for (unsigned dev = 0; dev < ndev_; ++dev) {
+    std::uint64_t &living = devices_[dev].memory_living;
+    for (unsigned kind = 0; kind < kKinds; ++kind) {
+      living -= std::min(living, memory(rank_index, dev, static_cast<Kind>(kind)));
+    }
+  }
 }
 
 std::uint64_t Snapshot::memory(unsigned rank_index, unsigned dev, Kind kind) const {

@@ -8,6 +8,10 @@
   /* commit */    X(commit_read_total) X(commit_read_current) X(commit_read_limit) X(commit_swapped_total)     \
                   X(commit_lost_total) X(commit_applied)                                                       \
   /* rank */      X(operation_read_current) X(operation_published) X(peak_raised) X(refusal_counted)           \
+  /* guard */     X(guard_read) X(guard_closed) X(guard_opened) X(guard_moved) X(guard_fixed) X(guard_retired)    \
+                  X(retire_read_owner)                                                                         \
+  /* finish */    X(finish_read_current) X(finish_read_next) X(finish_read_guard) X(finish_published)          \
+                  X(finish_opened)                                                                             \
   /* info */      X(info_opened) X(info_written) X(info_closed)                                                \
   /* reclaim */   X(reclaim_read_total) X(reclaim_read_current) X(reclaim_read_next) X(reclaim_read_owner)     \
                   X(reclaim_published) X(reclaim_freed)                                                        \

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "accounting.h"
+#include "guard.h"
 
 namespace vgpu::region {
 
@@ -17,9 +18,9 @@ char *allocate_lines(std::size_t size) { return static_cast<char *>(std::aligned
 
 }  // namespace
 
-UsageReader::UsageReader(int fd, unsigned ndev) : fd_(fd), ndev_(ndev) {
-  copy_ = allocate_lines(usage_size(ndev));
-  view_ = Usage(copy_, ndev);
+UsageReader::UsageReader(int fd, unsigned ndev, std::uint32_t layout) : fd_(fd), ndev_(ndev) {
+  copy_ = allocate_lines(usage_size(ndev, layout));
+  view_ = Usage(copy_, ndev, layout);
 }
 
 UsageReader::~UsageReader() {
@@ -41,7 +42,7 @@ std::uint64_t UsageReader::units(unsigned slot, unsigned dev, unsigned kind) con
                          lane.next.load(std::memory_order_relaxed));
 }
 
-// Device words and owners, lanes, device words again. In this order on ARM too: the kernel takes and drops a reference to
+// Device words and owners, guards, lanes, device words again. In this order on ARM too: the kernel takes and drops a reference to
 // each page it reads, and these are full barriers.
 bool UsageReader::take_picture() {
   const std::size_t slots = slots_offset(ndev_);
@@ -50,6 +51,11 @@ bool UsageReader::take_picture() {
   last_slot_ = kRootSlot;
   for (unsigned slot = 1; slot < kSlots; ++slot) {
     if (is_in_use(slot)) last_slot_ = slot;
+  }
+  if (view_.has_appendix()) {
+    // Before the lanes: then a lane that is as old as its guard has not changed in between.
+    const std::size_t more = appendix_offset(ndev_);
+    if (!fetch(more, slot_more_offset(ndev_, last_slot_ + 1, 0) - more, copy_ + more)) return false;
   }
   if (!fetch(slots, (last_slot_ + 1) * slot_size(ndev_), copy_ + slots)) return false;
   constexpr std::size_t kDevices = offsetof(UsageFile, devices);
@@ -81,6 +87,13 @@ bool UsageReader::read() {
   const std::size_t size = (last_slot_ + 1) * slot_size(ndev_);
   slots_again_ = allocate_lines(size);
   return slots_again_ != nullptr && fetch(slots_offset(ndev_), size, slots_again_);
+}
+
+std::uint64_t UsageReader::idle_units(unsigned slot, unsigned dev) const {
+  if (!view_.has_appendix()) return 0;
+  const Word &guard = view_.slot_more(slot, dev).guards[static_cast<unsigned>(Guarded::other)];
+  const Lane &lane = view_.lane(lane_number(slot, kind_of(Guarded::other)), dev);
+  return region::idle_units(guard.load(std::memory_order_relaxed), lane.current.load(std::memory_order_relaxed));
 }
 
 bool UsageReader::info(unsigned slot, InfoValues *values) const {

@@ -8,7 +8,7 @@ namespace vgpu::region {
 
 class UsageReader {
  public:
-  UsageReader(int fd, unsigned ndev);
+  UsageReader(int fd, unsigned ndev, std::uint32_t layout);
   ~UsageReader();
   UsageReader(const UsageReader &) = delete;
   UsageReader &operator=(const UsageReader &) = delete;
@@ -28,6 +28,8 @@ class UsageReader {
   std::uint64_t units(unsigned slot, unsigned dev, unsigned kind) const;
   // False: the slot's rank died or was stopped while it wrote.
   bool info(unsigned slot, InfoValues *values) const;
+  // What of the lane Kind::other is blocks that nobody uses, and may be given up at any time.
+  std::uint64_t idle_units(unsigned slot, unsigned dev) const;
 
  private:
   bool fetch(std::size_t offset, std::size_t size, void *target) const;

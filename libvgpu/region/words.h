@@ -4,6 +4,8 @@
 //   lane word     units:33 | seq:31                one rank's share of one kind on one device
 //   owner word    state:2 | ns:4 | locked:1 | gen:9 | start:26 | pid:22
 //   suspect word  gen:9 | ms:55                    since when a slot's rank has looked dead
+//   guard word    state:2 | target:33 | seq:29     what others may make of a lane while its owner lives; see guard.h
+//   context word  source:8 | bytes:56              what a bare context takes, and how anybody knows
 #pragma once
 
 #include <cstdint>
@@ -80,6 +82,35 @@ struct OwnerWord {
     return State::put(state) | Ns::put(ns) | Locked::put(locked) | Gen::put(gen) | Start::put(start) | Pid::put(pid);
   }
   static constexpr std::uint64_t freed(std::uint64_t word) { return Gen::put(Gen::get(word) + 1); }
+};
+
+struct GuardWord {
+  using Seq = Field<0, 29>;
+  using Target = Field<29, 33>;
+  using State = Field<62, 2>;
+
+  enum : std::uint64_t { kClosed = 0, kOpen = 1, kFixed = 2 };
+
+  std::uint64_t state = kClosed;
+  std::uint64_t target = 0;  // units
+  std::uint64_t seq = 0;     // the low bits of the lane's own sequence number when it was opened
+
+  static constexpr GuardWord unpack(std::uint64_t word) {
+    return {State::get(word), Target::get(word), Seq::get(word)};
+  }
+  constexpr std::uint64_t pack() const { return State::put(state) | Target::put(target) | Seq::put(seq); }
+  constexpr bool is_about(const LaneWord &lane) const { return seq == (lane.seq & Seq::kMask); }
+};
+
+struct ContextWord {
+  using Bytes = Field<0, 56>;
+  using Source = Field<56, 8>;
+
+  std::uint64_t bytes = 0;
+  std::uint64_t source = 0;  // a ContextSource
+
+  static constexpr ContextWord unpack(std::uint64_t word) { return {Bytes::get(word), Source::get(word)}; }
+  constexpr std::uint64_t pack() const { return Bytes::put(bytes) | Source::put(source); }
 };
 
 struct SuspectWord {

@@ -135,8 +135,14 @@ bool correct(unsigned dev, Device &device, region::Kind kind, IfOver if_over, st
   return true;
 }
 
+// A cautious guess is not charged yet: only a figure that somebody measured or set.
+std::uint64_t expected_context(unsigned dev) {
+  const region::ContextFigure figure = rank().context_figure(dev);
+  return figure.source >= region::ContextSource::measured ? figure.bytes : 0;
+}
+
 std::uint64_t expected_untracked(unsigned dev, region::Kind kind) {
-  if (kind == region::Kind::context) return rank().context_figure(dev).bytes;
+  if (kind == region::Kind::context) return expected_context(dev);
   Untracked *state = untracked.get();
   if (state == nullptr || kind != region::Kind::module) return 0;
   ScopedLock lock(state->devices[dev].mutex);
@@ -204,7 +210,7 @@ void settle_untracked(unsigned dev, region::Kind kind) {
   if (state == nullptr) return;
   Device &device = state->devices[dev];
   ScopedLock lock(device.mutex);
-  const std::uint64_t gone = kind == region::Kind::context  ? rank().context_figure(dev).bytes
+  const std::uint64_t gone = kind == region::Kind::context  ? expected_context(dev)
                              : kind == region::Kind::module ? device.last_module
                                                             : 0;
   correct(dev, device, kind, IfOver::charge, gone);

@@ -230,8 +230,10 @@ TEST_F(FilesTest, NewerAndOlderLayouts) {
   for (const char *name : {"usage", "limits"}) {
     patch(name, offsetof(FileHeader, layout), kLayoutVersion + 1);
     expect_refused(Fault::newer, "update libvgpu");
-    patch(name, offsetof(FileHeader, layout), kLayoutVersion - 1);
+    patch(name, offsetof(FileHeader, layout), kOldestLayout - 1);
     expect_refused(Fault::older, "before the update");
+    patch(name, offsetof(FileHeader, layout), kOldestLayout);
+    expect_refused(Fault::corrupt, "");
     patch(name, offsetof(FileHeader, layout), kLayoutVersion);
   }
   EXPECT_FALSE(attach_error());

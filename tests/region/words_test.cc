@@ -72,7 +72,9 @@ TEST(Layout, SharedLinesAreApart) {
     EXPECT_EQ(slots_offset(ndev) % kLine, 0u);
     EXPECT_EQ(lanes_offset(ndev, 1, 0) - slot_offset(ndev, 1), kLine);
     EXPECT_EQ(lanes_offset(ndev, 1, ndev - 1) + kLine, slot_offset(ndev, 2));
-    EXPECT_EQ(usage_size(ndev), slot_offset(ndev, kSlots));
+    EXPECT_EQ(usage_size(ndev, 1), slot_offset(ndev, kSlots));
+    EXPECT_EQ(slot_more_offset(ndev, 0, 0), usage_size(ndev, 1) + ndev * sizeof(DeviceMore) + kLine);
+    EXPECT_EQ(slot_more_offset(ndev, kSlots - 1, ndev - 1) + kLine, usage_size(ndev));
   }
 }
 
