@@ -64,6 +64,7 @@ Error keep_context(const RegionDirectory &directory, const std::string &state, c
   Node node;
   const Error no_node = has_directory ? read_node(directory.node_file(), region::Trust::root, &node) : Error();
   if (no_node) return no_node.fault == Fault::not_found ? Error() : no_node;
+  if (node.driver.empty()) node.driver = figure.driver;  // a file of the first version
   if (!has_directory || node.driver != figure.driver) return {};
   const std::vector<NodeDevice> before = node.devices;
   add_known_contexts({figure}, &node);

@@ -23,6 +23,9 @@ Error read_region_limits(const RegionDirectory &directory, const std::string &na
     spec.identity = device.identity;
     spec.memory_limit = device.memory_bytes.load(std::memory_order_acquire);
     spec.sm_percent = device.sm_percent.load(std::memory_order_acquire);
+    spec.context = known_context(device);
+    spec.usable_bytes = device.usable_bytes.load(std::memory_order_relaxed);
+    spec.block_bytes = device.block_bytes.load(std::memory_order_relaxed);
     found.devices.push_back(spec);
   }
   *limits = std::move(found);

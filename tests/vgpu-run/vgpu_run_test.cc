@@ -6,6 +6,7 @@
 
 #include "node/preload.h"
 #include "node/private_region.h"
+#include "node/probe.h"
 #include "support.h"
 
 namespace vgpu::test {
@@ -86,6 +87,44 @@ TEST_F(RunRegion, PromisesNothingThatTheDriverKeepsForItself) {
     ASSERT_EQ(snapshot.ndev(), 2u);
     for (unsigned dev = 0; dev < 2; ++dev) EXPECT_EQ(snapshot.device(dev).memory_limit, row.memory[dev]);
   }
+}
+
+// Somebody's word first, then what slurmd's list says of the same GPU and driver; else nothing is known.
+TEST_F(RunRegion, KnowsWhatAContextTakes) {
+  Snapshot snapshot;
+  inspect({"--context=450M"}, &snapshot);
+  ASSERT_EQ(snapshot.ndev(), 2u);
+  for (unsigned dev = 0; dev < 2; ++dev) {
+    EXPECT_EQ(snapshot.device(dev).context.bytes, 450u << 20);
+    EXPECT_EQ(snapshot.device(dev).context.source, ContextSource::site);
+  }
+  inspect({}, &snapshot);
+  EXPECT_EQ(snapshot.device(0).context.source, ContextSource::unknown);
+
+  TemporaryDirectory regions;
+  node::Node node;
+  node::ProbeOptions probe;
+  probe.program = VGPU_BUILD_DIR "/utils/vgpu-probe/vgpu-probe";
+  probe.nvml = VGPU_BUILD_DIR "/simgpu/13.0/libnvidia-ml.so.1";
+  ASSERT_FALSE(probe_devices(probe, &node));
+  node.devices[1].context = {300 << 20, ContextSource::measured};
+  node.devices[1].usable_bytes = 7 * kGiB;
+  node.devices[1].block_bytes = 4 << 20;
+  ASSERT_FALSE(write_node(regions.path() + "/node", node));
+  setenv("VGPU_REGION_DIR", regions.path().c_str(), 1);
+  inspect({}, &snapshot);
+  EXPECT_EQ(snapshot.device(0).context.source, ContextSource::unknown);
+  EXPECT_EQ(snapshot.device(1).context.bytes, 300u << 20);
+  EXPECT_EQ(snapshot.device(1).context.source, ContextSource::measured);
+  EXPECT_EQ(snapshot.device(1).usable_bytes, 7 * kGiB);
+  EXPECT_EQ(snapshot.device(1).memory_limit, 7 * kGiB);
+  EXPECT_EQ(snapshot.device(1).block_bytes, 4u << 20);
+  node.driver = "1.2.3";
+  ASSERT_FALSE(write_node(regions.path() + "/node", node));
+  inspect({}, &snapshot);
+  EXPECT_EQ(snapshot.device(1).context.source, ContextSource::unknown) << "of another driver";
+  unsetenv("VGPU_REGION_DIR");
+  EXPECT_EQ(run({"--context=50%", "--", "/bin/true"}).status, 2);
 }
 
 TEST_F(RunRegion, HasOnlyTheChosenGpus) {

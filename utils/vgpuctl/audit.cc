@@ -44,6 +44,20 @@ std::uint64_t counted_for(const RegionView &region, int pid, const std::string &
   return bytes;
 }
 
+// What NVML shows beyond this is more than a moment's change or another way of rounding.
+constexpr std::uint64_t kTolerance = 32 << 20;
+
+std::uint64_t missing_in(const Entry &entry, const node::GpuProcess &process) {
+  const std::uint64_t counted = entry.counted.value_or(process.bytes);
+  return process.bytes > counted + kTolerance ? process.bytes - counted : 0;
+}
+
+std::string verdict_of(const Entry &entry, std::uint64_t missing) {
+  if (entry.region == nullptr) return "NOT COUNTED";
+  if (!entry.sure) return "may be a rank in a PID namespace";
+  return missing == 0 ? "counted" : "counted, but " + node::format_bytes(missing >> 20 << 20) + " too little";
+}
+
 Entry find_entry(const NodeView &view, const node::GpuProcess &process) {
   Entry maybe;
   for (const RegionView &region : view.regions) {
@@ -81,7 +95,7 @@ int audit(const Options &options) {
     const Entry entry = find_entry(view, process);
     const bool missing = entry.region == nullptr;
     uncounted = uncounted || missing;
-    const char *verdict = missing ? "NOT COUNTED" : entry.sure ? "counted" : "may be a rank in a PID namespace";
+    const std::uint64_t too_little = missing_in(entry, process);
     const auto number = numbers.find(process.uuid);
     table.add_row({{std::to_string(process.pid)},
                    {owner_of(process.pid)},
@@ -90,7 +104,9 @@ int audit(const Options &options) {
                    {size_text(process.bytes, style)},
                    {size_text(entry.counted, style)},
                    {missing ? kUnknown : entry.region->job},
-                   {verdict, missing ? kRed : ""}});
+                   {verdict_of(entry, too_little), missing          ? kRed
+                                                   : too_little > 0 ? kYellow
+                                                                    : ""}});
   }
   if (!print(table.text({options.header, options.parsable, wants_color(options.color), ""}))) return kRefused;
   const int status = complain_about(view.troubles);
