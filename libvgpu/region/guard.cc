@@ -115,7 +115,13 @@ Moved move_target(const Usage &usage, const GuardedLane &lane, Decide decide) {
     GuardWord word = GuardWord::unpack(seen);
     if (word.state != GuardWord::kOpen) return Moved::closed;
     word.target = decide(word.target, idle_units(seen, current.load(memory_order_acquire)));
-    if (word.target == kStay) return Moved::no;
+    if (word.target == kStay) {
+      // The lane may be newer than the guard: then we know nothing.
+      const std::uint64_t again = guard.load(memory_order_acquire);
+      if (again == seen) return Moved::no;
+      seen = again;
+      continue;
+    }
     // If the guard is still the same, so is the lane: its sequence number is part of the word.
     const bool moved = guard.compare_exchange_strong(seen, word.pack(), memory_order_acq_rel, memory_order_acquire);
     VGPU_STEP(guard_moved);
@@ -153,13 +159,20 @@ bool fix_lane(const Usage &usage, const GuardedLane &lane, std::uint64_t open, s
 std::uint64_t steal_idle_units(const Usage &usage, unsigned dev, unsigned slot) {
   const GuardedLane lane = {dev, slot, Guarded::other};
   Word &guard = guard_of(usage, lane);
-  std::uint64_t seen = guard.load(memory_order_acquire);
-  VGPU_STEP(guard_read);
-  // What another thief has decided but not done is not there yet for whoever needs it: finish it.
-  if (GuardWord::unpack(seen).state == GuardWord::kFixed) finish(usage, lane, seen);
-  const std::uint64_t idle = idle_units(seen, usage.lane(lane.number(), dev).current.load(memory_order_acquire));
-  if (idle == 0) return 0;
-  return fix_lane(usage, lane, seen, GuardWord::unpack(seen).target) ? idle : 0;
+  for (;;) {
+    const std::uint64_t seen = guard.load(memory_order_acquire);
+    VGPU_STEP(guard_read);
+    if (GuardWord::unpack(seen).state == GuardWord::kFixed) {
+      // What another thief has decided but not done is not there yet for whoever needs it.
+      finish(usage, lane, seen);
+      return 0;
+    }
+    const std::uint64_t idle = idle_units(seen, usage.lane(lane.number(), dev).current.load(memory_order_acquire));
+    // The lane may be newer than the guard: then we know nothing.
+    if (idle == 0 && guard.load(memory_order_acquire) == seen) return 0;
+    if (idle != 0 && fix_lane(usage, lane, seen, GuardWord::unpack(seen).target)) return idle;
+    // Its owner, or another thief, was faster.
+  }
 }
 
 bool retire_guard(const Usage &usage, const GuardedLane &lane, std::uint64_t owner) {

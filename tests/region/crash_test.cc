@@ -94,6 +94,8 @@ struct Scenario {
   };
   std::function<bool(Stage &, Rank &)> act;
   bool live_attaches_first = true;
+  // In the parent, once the child is dead: what was left open, either way is right.
+  std::function<void(Stage &)> after = [](Stage &) {};
 };
 
 bool granted(Grant grant) { return grant == Grant::granted; }
@@ -101,6 +103,16 @@ bool granted(Grant grant) { return grant == Grant::granted; }
 std::function<bool(Stage &, Rank &)> holding(std::uint64_t bytes) {
   return [bytes](Stage &stage, Rank &rank) {
     return !Rank::attach(stage.region, &rank) && granted(reserve(rank, 0, Kind::data, bytes));
+  };
+}
+
+// With blocks in use, and one or two idle.
+std::function<bool(Stage &, Rank &)> using_blocks(unsigned in_use, unsigned idle) {
+  return [=](Stage &stage, Rank &rank) {
+    if (Rank::attach(stage.region, &rank)) return false;
+    if (!granted(reserve(rank, 0, Kind::other, (in_use + idle) * kUsualBlock))) return false;
+    for (unsigned i = 0; i < idle; ++i) rank.add_idle(0, kUsualBlock);
+    return rank.idle(0) == idle * kUsualBlock;
   };
 }
 
@@ -192,6 +204,41 @@ std::vector<Scenario> scenarios() {
                        stage.held_by_living = 8 * kMiB;
                      },
                  .act = [](Stage &, Rank &rank) { return reserve(rank, 0, Kind::data, kLimit) == Grant::refused; }});
+  all.push_back({.name = "use_idle", .before = using_blocks(1, 1), .act = [](Stage &, Rank &rank) {
+                   return rank.use_idle(0, kUsualBlock) && rank.top_up_idle(0, kUsualBlock);
+                 }});
+  all.push_back({.name = "add_idle", .before = using_blocks(2, 1), .act = [](Stage &, Rank &rank) {
+                   rank.add_idle(0, kUsualBlock);
+                   rank.add_idle(0, kUsualBlock);  // one too many
+                   return rank.idle(0) == 2 * kUsualBlock;
+                 }});
+  all.push_back({.name = "theft",
+                 .prepare = [](Stage &stage) { stage.live.top_up_idle(0, kUsualBlock); },
+                 .act = [](Stage &, Rank &rank) { return granted(reserve(rank, 0, Kind::data, kLimit - kMiB)); },
+                 .after = [](Stage &stage) { stage.live.give_up_idle(0); }});
+  all.push_back({.name = "reclaim_of_a_rank_with_idle_blocks",
+                 .prepare =
+                     [](Stage &stage) {
+                       wait_for(spawn([&] {
+                         Rank rank;
+                         using_blocks(1, 2)(stage, rank);
+                         rank.force(0, Kind::context, kMiB);
+                         raise(SIGKILL);
+                         return 0;
+                       }));
+                     },
+                 .act = [](Stage &, Rank &rank) { return granted(reserve(rank, 0, Kind::data, kLimit - kMiB)); }});
+  all.push_back({.name = "correction",
+                 .prepare = [](Stage &stage) { stage.live.force(0, Kind::context, 4 * kMiB); },
+                 .act =
+                     [](Stage &stage, Rank &) {
+                       const Usage &usage = stage.region.usage();
+                       const unsigned live = 1;  // the first rank's slot
+                       // What its owner does meanwhile may make it void.
+                       correct_context(usage, 0, {live, 2 * kMiB, mark_rest(usage, 0, live)}, 0);
+                       return true;
+                     },
+                 .after = [](Stage &stage) { stage.live.release(0, Kind::context, 4 * kMiB); }});
   all.push_back({.name = "attach",
                  .before = [](Stage &, Rank &) { return true; },
                  .act = [](Stage &stage, Rank &rank) { return !Rank::attach(stage.region, &rank); },
@@ -273,6 +320,7 @@ TEST_P(CrashTest, KilledAtEveryStep) {
     if (reap) wait_for(child);
 
     expect_books_balance();
+    GetParam().after(*stage_);
     if (!GetParam().live_attaches_first) stage_->attach_live_rank();
     LimitChange change;  // whatever limit the dead administrator left half-set is set again
     change.memory_limit = kLimit;

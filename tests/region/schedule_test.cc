@@ -7,6 +7,8 @@
 #include "explorer.h"
 #include "region/accounting.h"
 #include "region/admin.h"
+#include "region/correct.h"
+#include "region/guard.h"
 #include "support.h"
 
 namespace vgpu::test {
@@ -31,6 +33,7 @@ struct World {
     bool alive = false;
     bool busy = false;        // within an operation
     std::uint64_t held = 0;   // granted and not yet released
+    std::uint64_t small = 0;  // of the guarded lane: what it really uses
     std::uint64_t owner = 0;  // its owner word
   };
 
@@ -47,9 +50,11 @@ struct World {
     // Only what a run can have touched: the explorer does this a hundred thousand times.
     false_refusal = false;
     usage.device(0).total.store(0);
+    usage.device(0).peak_units.store(0);
     for (unsigned slot = 0; slot < kTestSlots; ++slot) {
       usage.owner(slot).store(0);
       std::memset(static_cast<void *>(&usage.lanes(slot, 0)), 0, sizeof(SlotLanes));
+      std::memset(static_cast<void *>(&usage.slot_more(slot, 0)), 0, sizeof(SlotMore));
       ranks[slot] = {};
     }
     limit.store(limit_units * kUnitBytes);
@@ -60,18 +65,21 @@ struct World {
 
   std::uint64_t total() const { return DeviceWord::unpack(usage.device(0).total.load()).units; }
 
-  std::uint64_t lane_units(unsigned slot) const {
-    const Lane &lane = usage.lane(lane_number(slot, 2), 0);
-    return effective_units(lane_number(slot, 2), usage.device(0).total.load(), lane.current.load(), lane.next.load());
+  std::uint64_t lane_units(unsigned slot, unsigned kind = 2) const {
+    const std::uint64_t number = lane_number(slot, kind);
+    const Lane &lane = usage.lane(number, 0);
+    return effective_units(number, usage.device(0).total.load(), lane.current.load(), lane.next.load());
   }
+  static GuardedLane blocks(unsigned slot) { return {0, slot, Guarded::other}; }
+  static GuardedLane contexts(unsigned slot) { return {0, slot, Guarded::context}; }
 
   std::string check() {
     std::uint64_t sum = 0;
     for (unsigned slot = 0; slot < kTestSlots; ++slot) {
-      for (unsigned kind = 0; kind < kKinds; ++kind) {
-        const Lane &lane = usage.lane(lane_number(slot, kind), 0);
-        sum += effective_units(lane_number(slot, kind), usage.device(0).total.load(), lane.current.load(),
-                               lane.next.load());
+      for (unsigned kind = 0; kind < kKinds; ++kind) sum += lane_units(slot, kind);
+      if (ranks[slot].alive && lane_units(slot, 3) < ranks[slot].small) {
+        return "slot " + std::to_string(slot) + " uses " + std::to_string(ranks[slot].small) +
+               " in blocks but counts " + std::to_string(lane_units(slot, 3));
       }
       if (ranks[slot].alive && !ranks[slot].busy && lane_units(slot) != ranks[slot].held) {
         return "slot " + std::to_string(slot) + " holds " + std::to_string(ranks[slot].held) + " but counts " +
@@ -92,7 +100,7 @@ struct World {
     if (OwnerWord::unpack(word).state != OwnerWord::kFree) return;
     const std::uint64_t owner = OwnerWord{OwnerWord::kActive, 0, 0, OwnerWord::Gen::get(word), 0, 100 + slot}.pack();
     if (!usage.owner(slot).compare_exchange_strong(word, owner)) return;
-    ranks[slot] = {true, false, 0, owner};
+    ranks[slot] = {.alive = true, .owner = owner};
   }
   bool reserve(unsigned slot, std::uint64_t units) {
     ranks[slot].busy = true;
@@ -107,6 +115,39 @@ struct World {
     change_lane(usage, 0, {lane_number(slot, 2), false, units});
     ranks[slot].busy = false;
   }
+  // What Rank does with blocks: charge ahead, use, empty.
+  bool top_up(unsigned slot, std::uint64_t units) {
+    std::uint64_t idle = close_guard(usage, blocks(slot));
+    const bool granted = change_lane(usage, 0, {blocks(slot).number(), true, units, &limit}).commit == Commit::done;
+    if (granted) idle += units;
+    open_guard(usage, blocks(slot), idle);
+    return granted;
+  }
+  bool use_block(unsigned slot, std::uint64_t units) {
+    Moved moved = use_idle_units(usage, blocks(slot), units);
+    if (moved == Moved::closed) {
+      const std::uint64_t idle = close_guard(usage, blocks(slot));
+      moved = idle >= units ? Moved::yes : Moved::no;
+      open_guard(usage, blocks(slot), moved == Moved::yes ? idle - units : idle);
+    }
+    if (moved == Moved::yes) ranks[slot].small += units;
+    return moved == Moved::yes;
+  }
+  void empty_block(unsigned slot, std::uint64_t units, std::uint64_t most) {
+    ranks[slot].small -= units;
+    if (add_idle_units(usage, blocks(slot), units, most) == Moved::yes) return;
+    const std::uint64_t idle = close_guard(usage, blocks(slot));
+    change_lane(usage, 0, {blocks(slot).number(), false, units});
+    open_guard(usage, blocks(slot), idle);
+  }
+  void steal(unsigned slot) { steal_idle_units(usage, 0, slot); }
+  // What Rank does with contexts, and what a look does to them.
+  void change_context(unsigned slot, bool grow, std::uint64_t units) {
+    close_guard(usage, contexts(slot));
+    change_lane(usage, 0, {contexts(slot).number(), grow, units});
+    open_guard(usage, contexts(slot), 0);
+  }
+  void correct(const SeenRank &seen) { correct_context(usage, 0, seen, 0); }
   void crash(unsigned slot) { ranks[slot].alive = false; }
   void sweep_slot(unsigned slot) {
     const std::uint64_t owner = usage.owner(slot).load();
@@ -144,7 +185,9 @@ struct World {
     std::uint64_t held = 0;
     for (unsigned slot = 1; slot < kTestSlots; ++slot) {
       if (ranks[slot].alive) {
-        held += ranks[slot].held;
+        steal(slot);
+        close_guard(usage, contexts(slot));
+        held += ranks[slot].held + ranks[slot].small + lane_units(slot, 0);
       } else if (OwnerWord::unpack(usage.owner(slot).load()).state != OwnerWord::kFree) {
         return "slot " + std::to_string(slot) + " of a dead rank was not given back";
       }
@@ -176,6 +219,22 @@ class Schedules : public ::testing::Test {
     EXPECT_EQ(violation, "");
     RecordProperty("schedules", static_cast<int>(explorer.schedules()));
     EXPECT_GT(explorer.schedules(), is_slow() ? 50u : 1000u) << "too few to mean anything";
+  }
+
+  void make_dead_rank_with_idle() {
+    world_.claim(1);
+    world_.top_up(1, 2);
+    world_.use_block(1, 1);
+    world_.crash(1);
+  }
+  // The next owner of the slot.
+  void take_over() {
+    world_.sweep_slot(1);
+    world_.claim(1);
+    if (!world_.ranks[1].alive) return;
+    world_.top_up(1, 1);
+    world_.use_block(1, 1);
+    world_.top_up(1, 2);
   }
 
   World world_;
@@ -292,6 +351,126 @@ TEST_F(Schedules, ALimitSetAgainAfterADeadAdministratorHolds) {
             Task{[&] {
               if (first_ended) world_.set_limit(1);
             }}};
+  });
+}
+
+// ---- guards ---------------------------------------------------------------------------------------------------------
+
+TEST_F(Schedules, ThievesTakeWhatIsIdleAndNothingElse) {
+  explore(3, {2, 1}, [&]() -> std::vector<Task> {
+    world_.claim(1);
+    world_.top_up(1, 1);
+    const Task thief = bystander([&] { world_.steal(1); });
+    return {Task{[&] {
+              if (world_.use_block(1, 1)) world_.top_up(1, 1);
+              if (world_.ranks[1].small != 0) world_.empty_block(1, 1, 2);
+              world_.use_block(1, 1);
+            }},
+            thief, thief};
+  });
+}
+
+// Blocks are opened, emptied and given back by a rank that may die at any step, while others take and sweep.
+TEST_F(Schedules, AThiefAndASweeperMeetAtADyingRank) {
+  explore(4, {2, 1}, [&]() -> std::vector<Task> {
+    world_.claim(1);
+    world_.top_up(1, 2);
+    world_.use_block(1, 1);
+    return {rank(
+                [&] {
+                  world_.use_block(1, 1);
+                  world_.empty_block(1, 1, 1);
+                  world_.top_up(1, 1);
+                },
+                1),
+            bystander([&] { world_.steal(1); }), bystander([&] { world_.sweep_slot(1); })};
+  });
+}
+
+// A rank dies with something idle; a thief and a sweeper look; the slot goes to a new rank, and they wake up.
+TEST_F(Schedules, AStaleThiefDoesNotHarmTheNextOwner) {
+  explore(6, {3, 0}, [&]() -> std::vector<Task> {
+    make_dead_rank_with_idle();
+    return {bystander([&] { world_.steal(1); }), rank([&] { take_over(); }, 1)};
+  });
+}
+
+TEST_F(Schedules, AStaleThiefAndAStaleSweeperDoNotHarmTheNextOwner) {
+  explore(6, {2, 0}, [&]() -> std::vector<Task> {
+    make_dead_rank_with_idle();
+    const std::uint64_t dead = world_.ranks[1].owner;
+    return {bystander([this, dead] { reclaim(world_.usage, 1, dead); }), bystander([&] { world_.steal(1); }),
+            rank([&] { take_over(); }, 1)};
+  });
+}
+
+// The dead rank had opened its guards and never had anything: its successor's words are the same.
+TEST_F(Schedules, AStaleSweeperMayCloseTheGuardOfALaneThatWasNeverUsed) {
+  explore(2, {3, 0}, [&]() -> std::vector<Task> {
+    world_.claim(1);
+    open_guard(world_.usage, World::blocks(1), 0);
+    world_.crash(1);
+    const std::uint64_t dead = world_.ranks[1].owner;
+    return {bystander([this, dead] { reclaim(world_.usage, 1, dead); }), rank(
+                                                                             [&] {
+                                                                               reclaim(world_.usage, 1,
+                                                                                       world_.ranks[1].owner);
+                                                                               world_.claim(1);
+                                                                               if (!world_.ranks[1].alive) return;
+                                                                               world_.use_block(1, 1);
+                                                                               world_.top_up(1, 1);
+                                                                               world_.use_block(1, 1);
+                                                                             },
+                                                                             1)};
+  });
+}
+
+// A growth that was refused leaves a `next` behind that was never committed.
+TEST_F(Schedules, ARefusedGrowthDoesNotMisleadAThief) {
+  explore(2, {2, 1}, [&]() -> std::vector<Task> {
+    world_.claim(1);
+    world_.claim(2);
+    world_.top_up(1, 1);
+    return {rank([&] { world_.top_up(1, 2); }, 1), bystander([&] { world_.steal(1); }),
+            rank(
+                [&] {
+                  world_.reserve(2, 2);
+                  world_.sweep_slot(1);
+                },
+                2)};
+  });
+}
+
+// Nobody is refused for what is idle, even if another thief died half-way.
+TEST_F(Schedules, WhatIsIdleIsThereForWhoeverNeedsIt) {
+  explore(2, {2, 1}, [&]() -> std::vector<Task> {
+    world_.claim(1);
+    world_.claim(2);
+    world_.claim(3);
+    world_.top_up(1, 2);
+    const auto thief = [&] { world_.steal(1); };
+    return {rank(thief, 3), bystander(thief), Task{[&] {
+              world_.steal(1);
+              if (!world_.reserve(2, 2)) world_.false_refusal = true;
+            }}};
+  });
+}
+
+TEST_F(Schedules, ALookCorrectsAContextThatItsOwnerLeavesAlone) {
+  explore(9, {2, 1}, [&]() -> std::vector<Task> {
+    world_.claim(1);
+    world_.change_context(1, true, 4);
+    const SeenRank seen = {1, 2 * kUnitBytes, mark_rest(world_.usage, 0, 1)};
+    return {rank(
+                [&] {
+                  world_.change_context(1, true, 3);
+                  world_.change_context(1, false, 3);
+                },
+                1),
+            bystander([this, seen] { world_.correct(seen); }), bystander([this, seen] {
+              world_.correct(seen);
+              world_.sweep_slot(1);
+            })};
   });
 }
 
