@@ -161,6 +161,35 @@ TEST_F(VgpuctlContexts, AreMeasuredWhenRootSaysSo) {
   EXPECT_TRUE(has(out, "ok    contexts: known for all GPUs")) << out;
 }
 
+// A rank that is in its region, and holds more than it counts there.
+TEST_F(VgpuctlContexts, ThatAreMissingInTheBooksAreSeen) {
+  DeviceSpec spec;
+  assign(spec.identity.uuid, "GPU-00000001");
+  spec.memory_limit = kGiB;
+  const RegionSpec region = {100, 0, false, 1, &spec};
+  ASSERT_FALSE(Region::create(regions_.path().c_str(), "100", region));
+  RankProcess &rank = add_rank(100);
+  ASSERT_TRUE(rank.reserve(100 * kMiB));
+  const auto verdict_of = [&](std::uint64_t mib) {
+    setenv("FAKE_NVML_PROCESS", (std::to_string(rank.pid()) + " " + std::to_string(mib * kMiB)).c_str(), 1);
+    const Result result = run({"audit", "-n", "-P", "--nvml-library", scratch_.path() + "/libnvidia-ml.so.1"});
+    unsetenv("FAKE_NVML_PROCESS");
+    const std::string line = result.out.substr(0, result.out.find('\n'));
+    return line.substr(line.rfind('|') + 1);
+  };
+  EXPECT_EQ(verdict_of(100), "counted");
+  EXPECT_EQ(verdict_of(132), "counted");
+  EXPECT_EQ(verdict_of(428), "counted, but 328MiB too little");
+  // Root's reader settles it: what a rank that sleeps has beyond its books is its context.
+  ASSERT_TRUE(rank.reserve(64 * kMiB, 0, Kind::context));
+  setenv("FAKE_NVML_PROCESS", (std::to_string(rank.pid()) + " " + std::to_string(428 * kMiB)).c_str(), 1);
+  const Result metrics = run({"metrics", "--nvml-library", scratch_.path() + "/libnvidia-ml.so.1"});
+  unsetenv("FAKE_NVML_PROCESS");
+  EXPECT_NE(metrics.out.find("Hostname=\"n1\"} 448790528\n"), std::string::npos) << metrics.out;
+  EXPECT_EQ(rank.memory_used(), 428 * kMiB);
+  EXPECT_EQ(verdict_of(428), "counted");
+}
+
 TEST_F(VgpuctlContexts, AreNotMeasuredUnderAJob) {
   DeviceSpec spec;
   assign(spec.identity.uuid, "GPU-00000001");

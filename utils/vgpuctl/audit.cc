@@ -28,28 +28,9 @@ struct Entry {
   std::optional<std::uint64_t> counted;
 };
 
-std::uint64_t counted_for(const RegionView &region, int pid, const std::string &uuid) {
-  const region::Snapshot &snapshot = *region.snapshot;
-  std::uint64_t bytes = 0;
-  for (unsigned i = 0; i < snapshot.ranks(); ++i) {
-    const region::RankSnapshot &rank = snapshot.rank(i);
-    const bool is_it =
-        static_cast<int>(rank.owner.pid) == pid || (rank.info_valid && static_cast<int>(rank.info.host_pid) == pid);
-    for (unsigned dev = 0; is_it && dev < snapshot.ndev(); ++dev) {
-      if (uuid != region.devices[dev].uuid) continue;
-      for (unsigned kind = 0; kind < region::kKinds; ++kind)
-        bytes += snapshot.memory(i, dev, static_cast<region::Kind>(kind));
-    }
-  }
-  return bytes;
-}
-
-// What NVML shows beyond this is more than a moment's change or another way of rounding.
-constexpr std::uint64_t kTolerance = 32 << 20;
-
 std::uint64_t missing_in(const Entry &entry, const node::GpuProcess &process) {
   const std::uint64_t counted = entry.counted.value_or(process.bytes);
-  return process.bytes > counted + kTolerance ? process.bytes - counted : 0;
+  return process.bytes > counted + node::kCountTolerance ? process.bytes - counted : 0;
 }
 
 std::string verdict_of(const Entry &entry, std::uint64_t missing) {
@@ -64,7 +45,8 @@ Entry find_entry(const NodeView &view, const node::GpuProcess &process) {
     if (!region.snapshot) continue;
     const node::CountedProcesses counted(*region.snapshot);
     if (!counted.covers_gpu(process.uuid)) continue;
-    if (counted.contains(process.pid)) return {&region, true, counted_for(region, process.pid, process.uuid)};
+    if (counted.contains(process.pid))
+      return {&region, true, node::counted_memory(*region.snapshot, process.pid, process.uuid)};
     if (counted.may_contain_by_other_pid(process.pid)) maybe = {&region, false, {}};
   }
   return maybe;
