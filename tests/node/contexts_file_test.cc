@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "temporary_directory.h"
+#include "tests/temporary_directory.h"
 
 namespace vgpu::node {
 
