@@ -59,7 +59,7 @@ say "A Slurm cluster of two nodes, with $gpu, that Slurm counts as 8 shards"
 sed "/^local gpus = {\$/,/^}\$/c\\local gpus = { sim = { shards = 8, memory = \"$(scaled 8)G\" } }" "$home/etc/job_submit.lua" >job_submit.lua
 "$DEMO_LAB" start cluster --cpus 8 --gpus 1 --owner $$ "${gpu_options[@]}" \
   --job-submit job_submit.lua "$home/etc/vgpu_submit.lua" \
-  --plugstack "required $build/spank/spank_vgpu.so library=$work/libvgpu.so probe=$build/utils/vgpu-probe/vgpu-probe $plugin_keys" || exit 1
+  --plugstack "required $build/spank/spank_vgpu.so library=$work/libvgpu.so probe=$build/utils/vgpu-probe/vgpu-probe state=off $plugin_keys" || exit 1
 eval "$("$DEMO_LAB" env cluster)"
 # The record of ended jobs goes where it belongs, but into the nodes' memory.
 for node in n1 n2; do on $node sh -c 'mount -t tmpfs tmpfs /var/log && mkdir /var/log/vgpu' || exit 1; done

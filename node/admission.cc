@@ -28,12 +28,16 @@ std::string name_holders(const std::vector<Holder> &holders) {
 
 }  // namespace
 
+std::uint64_t usable_memory(const region::DeviceSpec &device) {
+  return device.usable_bytes != 0 ? device.usable_bytes : device.identity.memory_bytes;
+}
+
 Error admit_beside(const std::vector<RegionLimits> &others, std::uint64_t overcommit_percent, const std::string &job,
                    const std::vector<region::DeviceSpec> &devices) {
   for (std::size_t i = 0; i < devices.size(); ++i) {
     const region::DeviceSpec &wanted = devices[i];
     // 128 bits: a percentage of the largest device does not fit into 64.
-    const auto room = static_cast<unsigned __int128>(wanted.identity.memory_bytes) * overcommit_percent / 100;
+    const auto room = static_cast<unsigned __int128>(usable_memory(wanted)) * overcommit_percent / 100;
     unsigned __int128 sum = wanted.memory_limit;
     std::vector<Holder> holders;
     for (const RegionLimits &other : others) {
@@ -55,9 +59,9 @@ Error admit_beside(const std::vector<RegionLimits> &others, std::uint64_t overco
 }
 
 Error admit(const RegionDirectory &directory, std::uint64_t overcommit_percent, const std::string &job,
-            const std::vector<region::DeviceSpec> &devices) {
+            const std::vector<region::DeviceSpec> &devices, std::vector<Error> *unreadable) {
   std::vector<RegionLimits> others;
-  if (Error error = list_region_limits(directory, &others)) return error;
+  if (Error error = list_region_limits(directory, &others, unreadable)) return error;
   return admit_beside(others, overcommit_percent, job, devices);
 }
 

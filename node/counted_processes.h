@@ -8,6 +8,14 @@
 
 namespace vgpu::node {
 
+// Than the caller.
+bool is_in_another_pid_namespace(int pid);
+
+// What the region counts for that process of the node on that GPU, of every kind.
+std::uint64_t counted_memory(const region::Snapshot &region, int pid, const std::string &uuid);
+// How much more NVML may show: what changes from moment to moment, and other ways of rounding.
+inline constexpr std::uint64_t kCountTolerance = 32 << 20;
+
 class CountedProcesses {
  public:
   explicit CountedProcesses(const region::Snapshot &region);

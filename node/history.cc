@@ -9,6 +9,7 @@
 #include "base/file_lock.h"
 #include "base/scoped.h"
 #include "directory.h"
+#include "used_memory.h"
 
 namespace vgpu::node {
 
@@ -83,7 +84,7 @@ Error add_sample(const std::string &region, const region::Snapshot &seen, double
   const bool is_covered = pause > 0 && pause <= kLongestPause_s;
   for (unsigned dev = 0; dev < seen.ndev(); ++dev) {
     DeviceHistory &device = history.devices[dev];
-    const std::uint64_t used = seen.device(dev).memory_used;
+    const std::uint64_t used = used_memory(seen, dev);
     if (is_covered) {
       device.sampled_s += pause;
       device.byte_seconds += pause * (static_cast<double>(device.last_used) + static_cast<double>(used)) / 2;

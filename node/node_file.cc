@@ -1,50 +1,9 @@
 // The node file itself: written by temporary file and rename, read with suspicion.
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
-
-#include "base/scoped.h"
 #include "node.h"
-#include "region/files.h"
 #include "small_files.h"
+#include "trusted_file.h"
 
 namespace vgpu::node {
-
-namespace {
-
-constexpr std::size_t kMaxSize = 1 << 20;
-
-Error read_all(int fd, const std::string &path, std::string *text) {
-  char buffer[16384];
-  for (;;) {
-    const ssize_t length = read(fd, buffer, sizeof buffer);
-    if (length < 0 && errno == EINTR) continue;
-    if (length < 0) return system_error("cannot read %s", path.c_str());
-    if (length == 0) return {};
-    text->append(buffer, static_cast<std::size_t>(length));
-    if (text->size() > kMaxSize) {
-      return make_error(Fault::foreign, "%s is too large for a description of a node", path.c_str());
-    }
-  }
-}
-
-Error check_file(int fd, const std::string &path, region::Trust trust) {
-  struct stat status;
-  if (fstat(fd, &status) != 0) return system_error("cannot stat %s", path.c_str());
-  if (!S_ISREG(status.st_mode)) return make_error(Fault::foreign, "%s is not a regular file", path.c_str());
-  if (!is_trusted(status.st_uid, trust, region::UserMap())) {
-    return make_error(Fault::wrong_owner, "%s belongs to uid %u, not to root", path.c_str(), status.st_uid);
-  }
-  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    return make_error(Fault::writable, "%s may be written by others than its owner (mode %03o); chmod 0644",
-                      path.c_str(), status.st_mode & 0777u);
-  }
-  return {};
-}
-
-}  // namespace
 
 Error write_node(const std::string &path, const Node &node) {
   const std::string text = format_node(node);
@@ -54,18 +13,8 @@ Error write_node(const std::string &path, const Node &node) {
 }
 
 Error read_node(const std::string &path, region::Trust trust, Node *node) {
-  // O_NONBLOCK: a fifo in the file's place must not hang us before we see that it is one.
-  const ScopedFd fd(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
-  if (!fd) {
-    if (errno == ELOOP) return make_error(Fault::symlink, "%s is a symbolic link; remove it", path.c_str());
-    if (errno == ENOENT) {
-      return make_error(Fault::not_found, "there is no %s; slurmd writes it when it starts", path.c_str());
-    }
-    return system_error("cannot open %s", path.c_str());
-  }
-  if (Error error = check_file(fd.get(), path, trust)) return error;
   std::string text;
-  if (Error error = read_all(fd.get(), path, &text)) return error;
+  if (Error error = read_trusted_file(path, trust, "slurmd writes it when it starts", &text)) return error;
   return parse_node(path, text, node);
 }
 

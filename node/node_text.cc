@@ -1,9 +1,9 @@
 // The text of the node file, written and read. See node.h.
-#include <charconv>
-#include <optional>
+#include <iterator>
 #include <set>
 
 #include "node.h"
+#include "text_lines.h"
 
 namespace vgpu::node {
 
@@ -12,23 +12,8 @@ namespace {
 constexpr std::string_view kMagic = "vgpu-node ";
 constexpr std::int64_t kMaxIndex = 1 << 20;  // Linux has no larger minor number
 
-bool all_of(std::string_view text, std::string_view allowed) {
-  return text.find_first_not_of(allowed) == std::string_view::npos;
-}
-
 constexpr std::string_view kHex = "0123456789abcdef";
-constexpr std::string_view kWord = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-/";
-
-std::optional<std::int64_t> to_integer(std::string_view text, std::int64_t lowest, std::int64_t highest) {
-  std::int64_t value = 0;
-  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (fault != std::errc() || end != text.data() + text.size() || value < lowest || value > highest) return {};
-  return value;
-}
-
-bool is_uuid(std::string_view text, std::string_view prefix) {
-  return text.size() > prefix.size() && text.substr(0, prefix.size()) == prefix && all_of(text, kWord);
-}
+constexpr std::int64_t kMaxBytes = region::kMaxUnits * region::kUnitBytes;
 
 // "0000:0b:00.0"; a domain may have up to eight digits.
 bool is_pci_bus_id(std::string_view text) {
@@ -50,6 +35,7 @@ bool is_path(std::string_view text) {
 // ---- one device -----------------------------------------------------------------------------------------------------
 
 std::string known(const std::string &text) { return text.empty() ? "-" : text; }
+std::string known(std::uint64_t bytes) { return bytes == 0 ? "-" : std::to_string(bytes); }
 std::string known(int number) { return number < 0 ? "-" : std::to_string(number); }
 
 bool set_number(std::string_view text, int *field) {
@@ -59,13 +45,14 @@ bool set_number(std::string_view text, int *field) {
   return value.has_value();
 }
 
-// Each reads one field and says whether it is well formed.
-struct Field {
-  std::string_view name;
-  bool (*read)(std::string_view text, NodeDevice *device);
-};
+bool set_bytes(std::string_view text, std::uint64_t *field) {
+  if (text == "-") return true;
+  const auto bytes = to_integer(text, 1, kMaxBytes);
+  if (bytes) *field = static_cast<std::uint64_t>(*bytes);
+  return bytes.has_value();
+}
 
-constexpr Field kFields[] = {
+constexpr TextField<NodeDevice> kFields[] = {
     {"gres", [](std::string_view text, NodeDevice *device) { return set_number(text, &device->gres_index); }},
     {"minor", [](std::string_view text, NodeDevice *device) { return set_number(text, &device->minor); }},
     {"file",
@@ -87,7 +74,7 @@ constexpr Field kFields[] = {
                NodeDevice *device) { return is_pci_bus_id(text) && assign(device->identity.pci_bus_id, text); }},
     {"memory",
      [](std::string_view text, NodeDevice *device) {
-       const auto bytes = to_integer(text, region::kUnitBytes, region::kMaxUnits * region::kUnitBytes);
+       const auto bytes = to_integer(text, region::kUnitBytes, kMaxBytes);
        if (bytes) device->identity.memory_bytes = static_cast<std::uint64_t>(*bytes);
        return bytes.has_value();
      }},
@@ -100,61 +87,50 @@ constexpr Field kFields[] = {
      [](std::string_view text, NodeDevice *device) {
        return text == "-" || (all_of(text, "0123456789,-") && assign(device->identity.cpuset, text));
      }},
+    // From here on of the second version.
+    {"context", [](std::string_view text, NodeDevice *device) { return set_bytes(text, &device->context.bytes); }},
+    {"context-from",
+     [](std::string_view text, NodeDevice *device) {
+       for (const region::ContextSource source : {region::ContextSource::measured, region::ContextSource::site}) {
+         if (text == name_of(source)) device->context.source = source;
+       }
+       const bool known = device->context.source != region::ContextSource::unknown;
+       return known == (device->context.bytes != 0) && (known || text == "-");
+     }},
+    {"usable",
+     [](std::string_view text, NodeDevice *device) {
+       return set_bytes(text, &device->usable_bytes) && device->usable_bytes <= device->identity.memory_bytes;
+     }},
+    {"block", [](std::string_view text, NodeDevice *device) { return set_bytes(text, &device->block_bytes); }},
 };
+constexpr std::size_t kFieldsOfVersion1 = 9;
 
-std::string format_device(const NodeDevice &device) {
+std::string format_device(const NodeDevice &device, unsigned version) {
   const region::DeviceIdentity &identity = device.identity;
-  return "device gres=" + known(device.gres_index) + " minor=" + known(device.minor) +
-         " file=" + known(device.device_file) + " gpu=" + device.gpu_uuid + " uuid=" + identity.uuid +
-         " pci=" + identity.pci_bus_id + " memory=" + std::to_string(identity.memory_bytes) +
-         " numa=" + known(identity.numa_node) + " cpus=" + known(std::string(identity.cpuset)) + "\n";
+  std::string text = "device gres=" + known(device.gres_index) + " minor=" + known(device.minor) +
+                     " file=" + known(device.device_file) + " gpu=" + device.gpu_uuid + " uuid=" + identity.uuid +
+                     " pci=" + identity.pci_bus_id + " memory=" + std::to_string(identity.memory_bytes) +
+                     " numa=" + known(identity.numa_node) + " cpus=" + known(std::string(identity.cpuset));
+  if (version > 1) {
+    text += " context=" + known(device.context.bytes) + " context-from=" + name_of(device.context.source) +
+            " usable=" + known(device.usable_bytes) + " block=" + known(device.block_bytes);
+  }
+  return text + "\n";
 }
 
-// All fields, in their order, and nothing else. Empty on success, else the field that is wrong.
-std::string read_device(std::string_view line, NodeDevice *device) {
-  for (const Field &field : kFields) {
-    const std::size_t end = std::min(line.find(' '), line.size());
-    const std::string_view item = line.substr(0, end);
-    const std::string_view name = item.substr(0, item.find('='));
-    if (name != field.name || name.size() == item.size()) return std::string(field.name);
-    const std::string_view value = item.substr(name.size() + 1);
-    if (value.empty() || !field.read(value, device)) return std::string(field.name);
-    line.remove_prefix(std::min(end + 1, line.size()));
+bool needs_version_2(const Node &node) {
+  if (!node.driver.empty()) return true;
+  for (const NodeDevice &device : node.devices) {
+    if (device.context.bytes != 0 || device.usable_bytes != 0 || device.block_bytes != 0) return true;
   }
-  return line.empty() ? "" : "text behind cpus";
+  return false;
 }
 
 // ---- the whole text -------------------------------------------------------------------------------------------------
 
-class Lines {
- public:
-  explicit Lines(std::string_view text) : rest_(text) {}
-
-  // False at the end, and for a last line that is not ended.
-  bool next(std::string_view *line) {
-    const std::size_t end = rest_.find('\n');
-    if (end == std::string_view::npos) return false;
-    *line = rest_.substr(0, end);
-    rest_.remove_prefix(end + 1);
-    ++number_;
-    return true;
-  }
-  bool take(std::string_view prefix, std::string_view *line) {
-    if (line->substr(0, prefix.size()) != prefix) return false;
-    line->remove_prefix(prefix.size());
-    return true;
-  }
-  bool empty() const { return rest_.empty(); }
-  unsigned number() const { return number_; }
-
- private:
-  std::string_view rest_;
-  unsigned number_ = 0;
-};
-
 constexpr char kRemedy[] = "remove it and restart slurmd, which writes it anew";
 
-Error check_version(const std::string &where, Lines *lines) {
+Error check_version(const std::string &where, Lines *lines, unsigned *found) {
   std::string_view line;
   if (!lines->next(&line) || !lines->take(kMagic, &line)) {
     return make_error(Fault::foreign, "%s is not a description of a node; %s", where.c_str(), kRemedy);
@@ -165,22 +141,37 @@ Error check_version(const std::string &where, Lines *lines) {
     return make_error(Fault::newer, "%s has version %lld, this is version %u; update slurm-vgpu on this node",
                       where.c_str(), static_cast<long long>(*version), kNodeVersion);
   }
+  *found = static_cast<unsigned>(*version);
   return {};
 }
 
 }  // namespace
 
+bool is_driver_version(std::string_view text) {
+  return !text.empty() && text.size() < 80 &&
+         all_of(text, "0123456789.abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-");
+}
+
+const char *name_of(region::ContextSource source) {
+  if (source == region::ContextSource::measured) return "measured";
+  return source == region::ContextSource::site ? "site" : "-";
+}
+
 std::string format_node(const Node &node) {
-  std::string text = std::string(kMagic) + std::to_string(kNodeVersion) + "\n";
+  const unsigned version = needs_version_2(node) ? kNodeVersion : 1;
+  std::string text = std::string(kMagic) + std::to_string(version) + "\n";
   text += node.fail_open ? "on-error open\n" : "on-error closed\n";
-  for (const NodeDevice &device : node.devices) text += format_device(device);
+  if (!node.driver.empty()) text += "driver " + node.driver + "\n";
+  for (const NodeDevice &device : node.devices) text += format_device(device, version);
   for (const std::string &problem : node.problems) text += "problem " + problem + "\n";
   return text + "end " + std::to_string(node.devices.size()) + "\n";
 }
 
 Error parse_node(const std::string &where, std::string_view text, Node *node) {
   Lines lines(text);
-  if (Error error = check_version(where, &lines)) return error;
+  unsigned version = 0;
+  if (Error error = check_version(where, &lines, &version)) return error;
+  const std::size_t fields = version == 1 ? kFieldsOfVersion1 : std::size(kFields);
   const auto corrupt = [&](const std::string &why) {
     return make_error(Fault::corrupt, "%s, line %u: %s; %s", where.c_str(), lines.number(), why.c_str(), kRemedy);
   };
@@ -199,12 +190,16 @@ Error parse_node(const std::string &where, std::string_view text, Node *node) {
   while (lines.next(&line)) {
     if (lines.take("device ", &line)) {
       NodeDevice device;
-      if (const std::string wrong = read_device(line, &device); !wrong.empty()) return corrupt("bad field: " + wrong);
+      const std::string wrong = read_fields(line, kFields, fields, &device);
+      if (!wrong.empty()) return corrupt("bad field: " + wrong);
       if (!uuids.insert(device.identity.uuid).second) return corrupt("the same UUID again");
       if (device.gres_index >= 0 && !gres_indices.insert(device.gres_index).second)
         return corrupt("the same gres again");
       if (made.devices.size() == region::kMaxDevices) return corrupt("more devices than a region can have");
       made.devices.push_back(std::move(device));
+    } else if (version > 1 && made.driver.empty() && lines.take("driver ", &line)) {
+      made.driver = line;
+      if (!is_driver_version(line)) return corrupt("bad field: driver");
     } else if (lines.take("problem ", &line)) {
       made.problems.emplace_back(line);
     } else if (lines.take("end ", &line)) {

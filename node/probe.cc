@@ -60,14 +60,15 @@ std::string program_of(const ProbeOptions &options) {
   return options.program.empty() ? VGPU_PROBE_PROGRAM : options.program;
 }
 
-Error start(const ProbeOptions &options, const char *mode, const std::string &program, ScopedFd *output, pid_t *child) {
+Error start(const ProbeOptions &options, const std::vector<std::string> &mode, const std::string &program,
+            ScopedFd *output, pid_t *child) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return system_error("cannot create a pipe for %s", program.c_str());
   *output = ScopedFd(ends[0]);
   const ScopedFd input(ends[1]);
 
   std::vector<std::string> words = {program, "--deadline-ms", std::to_string(options.deadline_ms)};
-  if (mode != nullptr) words.push_back(mode);
+  words.insert(words.end(), mode.begin(), mode.end());
   if (!options.nvml.empty()) words.insert(words.end(), {"--nvml", options.nvml});
   if (!options.hwloc_xml.empty()) words.insert(words.end(), {"--hwloc-xml", options.hwloc_xml});
   std::vector<char *> arguments;
@@ -97,6 +98,7 @@ Error parse_answer(const std::string &program, const std::string &answer, Node *
     return make_error(Fault::foreign, "%s does not answer as vgpu-probe does; install slurm-vgpu anew",
                       program.c_str());
   }
+  node->driver = std::move(found.driver);
   node->devices = std::move(found.devices);
   node->problems = std::move(found.problems);
   return {};
@@ -104,7 +106,7 @@ Error parse_answer(const std::string &program, const std::string &answer, Node *
 
 }  // namespace
 
-Error run_probe(const ProbeOptions &options, const char *mode, std::string *answer) {
+Error run_probe(const ProbeOptions &options, const std::vector<std::string> &mode, std::string *answer) {
   const std::string program = program_of(options);
   const Deadline deadline(options.deadline_ms + kMargin_ms);
   ScopedFd output;
@@ -128,7 +130,7 @@ Error run_probe(const ProbeOptions &options, const char *mode, std::string *answ
 
 Error probe_devices(const ProbeOptions &options, Node *node) {
   std::string answer;
-  if (Error error = run_probe(options, nullptr, &answer)) return error;
+  if (Error error = run_probe(options, {}, &answer)) return error;
   return parse_answer(program_of(options), answer, node);
 }
 

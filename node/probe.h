@@ -8,6 +8,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "node.h"
@@ -21,12 +22,12 @@ struct ProbeOptions {
   unsigned deadline_ms = 10'000;
 };
 
-// Replaces `node->devices` and `node->problems`; on an error changes nothing. Absent, failing, hanging and crashing NVML
+// Replaces `node->driver`, `node->devices` and `node->problems`; on an error changes nothing. Absent, failing, hanging and crashing NVML
 // each have a sentence of their own. Returns soon after the deadline at the latest, and leaves no child behind, also
 // when the caller ignores SIGCHLD or another thread reaps everything.
 Error probe_devices(const ProbeOptions &options, Node *node);
 
-// What the program prints when it is given `mode` as well (null: nothing), for others that ask it something.
-Error run_probe(const ProbeOptions &options, const char *mode, std::string *answer);
+// What the program prints when it is given the words of `mode` as well, for others that ask it something.
+Error run_probe(const ProbeOptions &options, const std::vector<std::string> &mode, std::string *answer);
 
 }  // namespace vgpu::node

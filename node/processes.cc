@@ -65,7 +65,7 @@ Error parse_processes(const std::string &where, std::string_view text, std::vect
 
 Error list_gpu_processes(const ProbeOptions &options, std::vector<GpuProcess> *processes) {
   std::string answer;
-  if (Error error = run_probe(options, "--processes", &answer)) return error;
+  if (Error error = run_probe(options, {"--processes"}, &answer)) return error;
   return parse_processes("the probe", answer, processes);
 }
 

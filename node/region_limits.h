@@ -19,8 +19,9 @@ struct RegionLimits {
 // Only `limits` is read: the user can spoil `usage`, and must not be able to hide what the job holds.
 Error read_region_limits(const RegionDirectory &directory, const std::string &name, region::Trust trust,
                          RegionLimits *limits);
-// Of the regions that root made. Directories without a region, such as those with an error in them, are left out. Any
-// other trouble is an error.
-Error list_region_limits(const RegionDirectory &directory, std::vector<RegionLimits> *all);
+// Of the regions that root made. Directories without a region, such as those with an error in them, are left out; those
+// that are damaged or of another release are in `unreadable`, so that one of them does not stand in the way of all jobs.
+Error list_region_limits(const RegionDirectory &directory, std::vector<RegionLimits> *all,
+                         std::vector<Error> *unreadable);
 
 }  // namespace vgpu::node

@@ -7,8 +7,10 @@
 #include <charconv>
 #include <string_view>
 
+#include "contexts_file.h"
 #include "lists.h"
 #include "record.h"
+#include "text_lines.h"
 
 namespace vgpu::node {
 
@@ -57,13 +59,7 @@ Error set_memory(const char *key, std::string_view value, std::optional<MemoryLi
   return {};
 }
 
-Error set_size(const char *key, std::string_view value, std::uint64_t *bytes) {
-  MemoryLimit parsed;
-  if (Error error = parse_memory(key, value, &parsed)) return error;
-  if (parsed.is_share()) return bad_value(key, value, "a size such as 1G");
-  *bytes = parsed.bytes;
-  return {};
-}
+Error set_size(const char *key, std::string_view value, std::uint64_t *bytes) { return parse_size(key, value, bytes); }
 
 Error set_region_size(const char *key, std::string_view value, SiteConfig *config) {
   if (value == "off") {
@@ -73,9 +69,33 @@ Error set_region_size(const char *key, std::string_view value, SiteConfig *confi
   return set_size(key, value, &config->region_size);
 }
 
-Error set_record(const char *key, std::string_view value, SiteConfig *config) {
-  if (value != "off") return set_path(key, value, &config->record);
-  config->record.clear();
+Error set_path_or_off(const char *key, std::string_view value, std::string *path) {
+  if (value != "off") return set_path(key, value, path);
+  path->clear();
+  return {};
+}
+
+// "450M", "GPU-...:450M,GPU-...:300M", or both.
+Error set_contexts(const char *key, std::string_view value, SiteConfig *config) {
+  constexpr char kWanted[] = "a size, or GPU-...:SIZE with commas between them";
+  SiteContexts contexts;
+  const std::vector<std::string> items = split(value, ",");
+  if (items.empty()) return bad_value(key, value, kWanted);
+  for (const std::string &item : items) {
+    const std::size_t colon = item.rfind(':');
+    std::uint64_t bytes = 0;
+    if (Error error = set_size(key, std::string_view(item).substr(colon == item.npos ? 0 : colon + 1), &bytes))
+      return error;
+    if (colon == item.npos) {
+      contexts.everywhere = bytes;
+    } else {
+      const std::string uuid = item.substr(0, colon);
+      if (!is_device_uuid(uuid) || !contexts.by_uuid.emplace(uuid, bytes).second) {
+        return bad_value(key, value, kWanted);
+      }
+    }
+  }
+  config->context = std::move(contexts);
   return {};
 }
 
@@ -127,7 +147,9 @@ constexpr Key kKeys[] = {
     {"hwloc_xml", [](auto k, auto v, auto c) { return set_path(k, v, &c->hwloc_xml); }},
     {"probe", [](auto k, auto v, auto c) { return set_path(k, v, &c->probe); }},
     {"gres_conf", [](auto k, auto v, auto c) { return set_path(k, v, &c->gres_conf); }},
-    {"record", set_record},
+    {"record", [](auto k, auto v, auto c) { return set_path_or_off(k, v, &c->record); }},
+    {"state", [](auto k, auto v, auto c) { return set_path_or_off(k, v, &c->state); }},
+    {"context", set_contexts},
     {"default_mem", [](auto k, auto v, auto c) { return set_memory(k, v, &c->default_mem); }},
     {"max_mem", [](auto k, auto v, auto c) { return set_memory(k, v, &c->max_mem); }},
     {"default_sm", [](auto k, auto v, auto c) { return set_sm(k, v, &c->default_sm); }},
@@ -191,7 +213,7 @@ Error set_key(std::string_view argument, SiteConfig *config) {
 
 }  // namespace
 
-SiteConfig::SiteConfig() : library(VGPU_LIBRARY), record(kRecordFile) {}
+SiteConfig::SiteConfig() : library(VGPU_LIBRARY), record(kRecordFile), state(kContextsFile) {}
 
 Error SiteConfig::parse(int argc, char **argv, SiteConfig *config) {
   SiteConfig parsed;
@@ -200,6 +222,14 @@ Error SiteConfig::parse(int argc, char **argv, SiteConfig *config) {
   }
   *config = std::move(parsed);
   return {};
+}
+
+void SiteContexts::add_to(std::vector<NodeDevice> *devices) const {
+  for (NodeDevice &device : *devices) {
+    const auto own = by_uuid.find(device.identity.uuid);
+    const std::uint64_t bytes = own != by_uuid.end() ? own->second : everywhere;
+    if (bytes != 0) device.context = {bytes, region::ContextSource::site};
+  }
 }
 
 bool Audience::includes(uid_t uid) const {

@@ -4,12 +4,14 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "directory.h"
+#include "node.h"
 #include "values.h"
 
 namespace vgpu::node {
@@ -36,6 +38,14 @@ struct Audience {
   bool includes(uid_t uid) const;
 };
 
+// What a context takes, where the site knows better than a measurement.
+struct SiteContexts {
+  std::uint64_t everywhere = 0;  // 0: not said
+  std::map<std::string, std::uint64_t> by_uuid;
+
+  void add_to(std::vector<NodeDevice> *devices) const;
+};
+
 struct SiteConfig {
   std::string region_dir = region::kRegionDirectory;
   std::uint64_t region_size = std::uint64_t{64} << 20;  // of the tmpfs mounted there; 0: none is mounted
@@ -45,6 +55,7 @@ struct SiteConfig {
   std::string probe;      // the vgpu-probe to run; empty: the installed one
   std::string gres_conf;  // empty: beside slurm.conf
   std::string record;     // of ended jobs; empty: none is kept
+  std::string state;      // what contexts take; empty: nothing is measured or kept
 
   std::optional<MemoryLimit> default_mem;
   std::optional<MemoryLimit> max_mem;
@@ -56,6 +67,7 @@ struct SiteConfig {
   SmBy sm = SmBy::automatic;
   bool fail_open = false;
   Audience opt_out;
+  SiteContexts context;
 
   PreloadBy preload = PreloadBy::env;
   Audit audit = Audit::off;

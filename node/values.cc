@@ -139,6 +139,18 @@ Error parse_memory(std::string_view option, std::string_view text, MemoryLimit *
   return {};
 }
 
+Error parse_size(std::string_view option, std::string_view text, std::uint64_t *bytes) {
+  MemoryLimit parsed;
+  if (Error error = parse_memory(option, text, &parsed)) return error;
+  if (parsed.is_share()) {
+    return make_error(Fault::invalid, "%.*s=%.*s: that is not a size; give one like 450M",
+                      static_cast<int>(option.size()), option.data(),
+                      static_cast<int>(std::min<std::size_t>(text.size(), 100)), text.data());
+  }
+  *bytes = parsed.bytes;
+  return {};
+}
+
 Error parse_memory_list(std::string_view option, std::string_view text, MemoryLimits *limits) {
   std::vector<MemoryLimit> values;
   for (std::size_t start = 0; start <= text.size();) {

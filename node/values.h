@@ -43,7 +43,9 @@ class MemoryLimits {
 
 // "8G", "1.5g", "512MiB", "8GB", "1000000B": binary units, at most six decimals. "50%", "12.5%": of the device.
 Error parse_memory(std::string_view option, std::string_view text, MemoryLimit *limit);
-// The same, or several with commas between them.
+// A size only.
+Error parse_size(std::string_view option, std::string_view text, std::uint64_t *bytes);
+// As parse_memory(), or several with commas between them.
 Error parse_memory_list(std::string_view option, std::string_view text, MemoryLimits *limits);
 // "1" to "100", with or without a percent sign.
 Error parse_sm(std::string_view option, std::string_view text, std::uint32_t *percent);

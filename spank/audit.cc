@@ -14,6 +14,7 @@
 #include "node/node_name.h"
 #include "node/proc_files.h"
 #include "node/processes.h"
+#include "node/settle.h"
 #include "node/values.h"
 #include "region/region.h"
 
@@ -69,6 +70,16 @@ bool end_process(int pid, const Job &job) {
   return syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0) == 0;
 }
 
+// Counted, but not as much as it holds: the limit is not kept. Nothing to kill anybody for.
+void log_if_too_little(const region::Snapshot &region, const node::CountedProcesses &counted,
+                       const node::GpuProcess &process, const Job &job) {
+  if (!counted.contains(process.pid) || !counted.covers_gpu(process.uuid)) return;
+  const std::uint64_t bytes = node::counted_memory(region, process.pid, process.uuid);
+  if (process.bytes <= bytes + node::kCountTolerance) return;
+  log_info("audit of job %u: process %d holds %s of GPU %s, of which only %s are counted", job.id, process.pid,
+           node::format_bytes(process.bytes).c_str(), process.uuid.c_str(), node::format_bytes(bytes).c_str());
+}
+
 }  // namespace
 
 bool audit_job(const node::SiteConfig &config, const Job &job) {
@@ -86,9 +97,18 @@ bool audit_job(const node::SiteConfig &config, const Job &job) {
     log_info("audit of job %u: %s", job.id, error.text);
     return false;
   }
+  // Tasks end one after the other: what the last audit saw shows who did nothing since.
+  static region::Snapshot last;
+  if (last.ndev() > 0) {
+    const unsigned settled = settle_contexts(config.directory().job(job.id).path(), last, region, processes);
+    if (settled > 0) log_debug("audit of job %u: the contexts of %u ranks were settled", job.id, settled);
+  }
+  (void)region::Snapshot::read(config.directory().job(job.id).path().c_str(), region::Trust::root,
+                               region::Detail::memory, &last);
   const node::CountedProcesses counted(region);
   log_debug("audit of job %u: %zu processes hold GPU memory on this node", job.id, processes.size());
   for (const node::GpuProcess &process : processes) {
+    log_if_too_little(region, counted, process, job);
     if (counted.contains(process.pid) || !counted.covers_gpu(process.uuid) || !belongs_to(process.pid, job)) continue;
     const std::string name = node::process_name(process.pid);
     if (counted.may_contain_by_other_pid(process.pid)) {

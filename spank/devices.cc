@@ -8,7 +8,9 @@
 
 #include "gres.h"
 #include "log.h"
+#include "node/contexts_file.h"
 #include "node/inherited_files.h"
+#include "node/measure.h"
 #include "node/node_name.h"
 #include "node/probe.h"
 
@@ -20,14 +22,27 @@ constexpr unsigned kProbeDeadline_ms = 10'000;
 // Somebody else's probe, and then our own.
 constexpr unsigned kLockDeadline_ms = 2 * kProbeDeadline_ms;
 
+node::ProbeOptions probe_options(const node::SiteConfig &config) {
+  return {config.probe, config.nvml, config.hwloc_xml, kProbeDeadline_ms};
+}
+
+// A state file that cannot be read is no reason to know nothing of the GPUs: whoever measures says what is wrong with it.
+void add_contexts(const node::SiteConfig &config, node::Node *node) {
+  std::vector<node::KnownContext> known;
+  if (!config.state.empty() && !read_contexts(config.state, region::Trust::root, &known)) {
+    add_known_contexts(known, node);
+  }
+  config.context.add_to(&node->devices);
+}
+
 Error probe_and_write(const node::SiteConfig &config) {
   node::Node node;
   node.fail_open = config.fail_open;
-  const node::ProbeOptions options = {config.probe, config.nvml, config.hwloc_xml, kProbeDeadline_ms};
-  if (Error error = probe_devices(options, &node)) return error;
+  if (Error error = probe_devices(probe_options(config), &node)) return error;
   GresFiles gpus;
   if (Error error = read_gres_conf(config, node::node_name(), &gpus)) return error;
   number_devices(gpus, &node.devices);
+  add_contexts(config, &node);
   return write_node(config.directory().node_file(), node);
 }
 
@@ -64,10 +79,14 @@ void refresh_node_in_background(const node::SiteConfig &config) {
   // outlive it in here.
   if (setsid() < 0 || fork() != 0) _exit(0);
   node::close_inherited_files();
-  if (const Error error = refresh_node(config)) {
-    openlog("spank_vgpu", LOG_PID, LOG_DAEMON);
-    syslog(LOG_ERR, "%s", error.text);
+  openlog("spank_vgpu", LOG_PID, LOG_DAEMON);
+  Error error = refresh_node(config);
+  // Whoever needs a GPU now does not wait for this: the node file is there, and what is measured later is for later jobs.
+  if (!error && !config.state.empty()) {
+    error = measure_unknown(probe_options(config), config.directory(), config.state,
+                            [](const std::string &sentence) { syslog(LOG_INFO, "%s", sentence.c_str()); });
   }
+  if (error) syslog(LOG_ERR, "%s", error.text);
   _exit(0);
 }
 
@@ -90,6 +109,7 @@ Error find_devices(const node::SiteConfig &config, const std::vector<unsigned> &
     log_debug("GPU %u of this node is %s at %s", index, device->identity.uuid, device->identity.pci_bus_id);
     found.push_back(*device);
   }
+  config.context.add_to(&found);  // as plugstack.conf says it today
   *devices = std::move(found);
   return {};
 }

@@ -11,7 +11,8 @@ namespace vgpu::spank {
 
 // Asks NVML and hwloc anew and replaces the node file; an error leaves it as it was. One at a time on a node.
 Error refresh_node(const node::SiteConfig &config);
-// The same, behind the back of the caller: slurmd must not wait for a driver that hangs.
+// The same, behind the back of the caller: slurmd must not wait for a driver that hangs. Then measures what contexts take
+// on GPUs of which that is not known.
 void refresh_node_in_background(const node::SiteConfig &config);
 
 // Those that Slurm calls `gres_indices`, in that order. Asks NVML only when there is no node file.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "node/admission.h"
+
 namespace vgpu::spank {
 
 namespace {
@@ -30,7 +32,8 @@ Error unasked_memory(const node::SiteConfig &config, unsigned shards, std::size_
 
 Error decide_memory(const node::SiteConfig &config, const Request &request, unsigned shards,
                     const node::NodeDevice &device, unsigned index, std::size_t gpus, std::uint64_t *limit) {
-  const std::uint64_t device_bytes = device.identity.memory_bytes;
+  // What nobody can have is not promised: two jobs with half of a GPU must both be able to fill theirs.
+  const std::uint64_t device_bytes = device.usable_bytes != 0 ? device.usable_bytes : device.identity.memory_bytes;
   std::uint64_t most = device_bytes;
   if (config.max_mem) {
     Error error;
@@ -45,6 +48,8 @@ Error decide_memory(const node::SiteConfig &config, const Request &request, unsi
   }
   std::uint64_t bytes = 0;
   if (Error error = request.mem.resolve(kOption, index, device_bytes, &bytes)) return error;
+  // Who asks for all that is written on the GPU wants the whole of it.
+  if (bytes <= device.identity.memory_bytes) bytes = std::min(bytes, device_bytes);
   if (bytes > device_bytes) {
     return make_error(Fault::invalid, "--gpu-mem: %s is more than GPU %d of this node has, %s; ask for less",
                       node::format_bytes(bytes).c_str(), device.gres_index, node::format_bytes(device_bytes).c_str());
@@ -74,6 +79,9 @@ Error decide_limits(const node::SiteConfig &config, const Request &request, unsi
   for (unsigned index = 0; index < gpus; ++index) {
     region::DeviceSpec spec;
     spec.identity = devices[index].identity;
+    spec.context = devices[index].context;
+    spec.usable_bytes = devices[index].usable_bytes;
+    spec.block_bytes = devices[index].block_bytes;
     if (Error error = decide_memory(config, request, shards, devices[index], index, gpus, &spec.memory_limit)) {
       return error;
     }
@@ -96,9 +104,9 @@ Error check_step(const Request &step, const std::optional<Request> &original, co
       const region::DeviceSpec &device = job.devices[index];
       std::uint64_t asked = 0;
       std::uint64_t held = device.memory_limit;
-      if (Error error = step.mem.resolve(kOption, index, device.identity.memory_bytes, &asked)) return error;
+      if (Error error = step.mem.resolve(kOption, index, node::usable_memory(device), &asked)) return error;
       if (original && !original->mem.empty() && !original->mem.check_gpus(kOption, gpus)) {
-        if (Error error = original->mem.resolve(kOption, index, device.identity.memory_bytes, &held)) return error;
+        if (Error error = original->mem.resolve(kOption, index, node::usable_memory(device), &held)) return error;
       }
       if (asked >= held) continue;
       return make_error(Fault::invalid,

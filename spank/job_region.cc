@@ -80,7 +80,10 @@ Error make_plan(const node::SiteConfig &config, const Request &request, const st
 // Under the admission lock.
 Error create(const node::SiteConfig &config, const Job &job, const RawOptions &options, const Plan &plan) {
   const std::string name = std::to_string(job.id);
-  if (Error error = node::admit(config.directory(), config.overcommit_percent, name, plan.devices)) return error;
+  std::vector<Error> unreadable;
+  const Error refusal = node::admit(config.directory(), config.overcommit_percent, name, plan.devices, &unreadable);
+  for (const Error &error : unreadable) log_error("%s (beside job %u; its limits are not counted)", error.text, job.id);
+  if (refusal) return refusal;
   region::RegionSpec spec;
   spec.job_id = job.id;
   spec.uid = job.uid;

@@ -41,12 +41,18 @@ Node make_node() {
   mig.identity.numa_node = -1;
   assign(mig.identity.cpuset, "");
   node.devices.push_back(mig);
+  node.driver = "580.95.05";
+  node.devices[0].context = {457179136, ContextSource::measured};
+  node.devices[0].usable_bytes = (std::uint64_t{16} << 30) - (256 << 20);
+  node.devices[0].block_bytes = 2 << 20;
+  node.devices[1].context = {300 << 20, ContextSource::site};
   node.problems = {"NVML cannot tell about GPU 3: GPU is lost"};
   return node;
 }
 
 void expect_same(const Node &left, const Node &right) {
   EXPECT_EQ(left.fail_open, right.fail_open);
+  EXPECT_EQ(left.driver, right.driver);
   EXPECT_EQ(left.problems, right.problems);
   ASSERT_EQ(left.devices.size(), right.devices.size());
   for (std::size_t i = 0; i < left.devices.size(); ++i) {
@@ -55,6 +61,10 @@ void expect_same(const Node &left, const Node &right) {
     EXPECT_EQ(left.devices[i].device_file, right.devices[i].device_file);
     EXPECT_EQ(left.devices[i].gpu_uuid, right.devices[i].gpu_uuid);
     EXPECT_EQ(std::memcmp(&left.devices[i].identity, &right.devices[i].identity, sizeof(DeviceIdentity)), 0);
+    EXPECT_EQ(left.devices[i].context.bytes, right.devices[i].context.bytes);
+    EXPECT_EQ(left.devices[i].context.source, right.devices[i].context.source);
+    EXPECT_EQ(left.devices[i].usable_bytes, right.devices[i].usable_bytes);
+    EXPECT_EQ(left.devices[i].block_bytes, right.devices[i].block_bytes);
   }
 }
 
@@ -103,7 +113,32 @@ TEST_F(NodeFile, MayHaveNoDevices) {
 TEST_F(NodeFile, SaysInItsFirstTwoLinesWhatOldReadersNeed) {
   Node node = make_node();
   node.fail_open = true;
-  EXPECT_EQ(format_node(node).rfind("vgpu-node 1\non-error open\n", 0), 0u);
+  EXPECT_EQ(format_node(node).rfind("vgpu-node 2\non-error open\n", 0), 0u);
+}
+
+// What the first release wrote, and what a node looks like on which nothing more is known.
+TEST_F(NodeFile, OfTheFirstVersionIsStillReadAndWritten) {
+  const std::string text =
+      "vgpu-node 1\n"
+      "on-error closed\n"
+      "device gres=0 minor=4 file=/dev/nvidia4 gpu=GPU-516d6770-7500-4000-8000-000000000000 "
+      "uuid=GPU-516d6770-7500-4000-8000-000000000000 pci=0000:01:00.0 memory=17179869184 numa=0 cpus=0-31,64-95\n"
+      "problem NVML cannot tell about GPU 3: GPU is lost\n"
+      "end 1\n";
+  put(text);
+  Node node;
+  const Error error = read(&node);
+  ASSERT_FALSE(error) << error.text;
+  ASSERT_EQ(node.devices.size(), 1u);
+  EXPECT_EQ(node.driver, "");
+  EXPECT_EQ(node.devices[0].context.source, ContextSource::unknown);
+  EXPECT_EQ(node.devices[0].usable_bytes, 0u);
+  EXPECT_EQ(format_node(node), text);
+  std::string mixed = text;
+  mixed.insert(mixed.find("\nproblem"), " context=- context-from=- usable=- block=-");
+  EXPECT_EQ(fault_of(mixed), Fault::corrupt) << "fields of another version";
+  mixed.replace(mixed.find("vgpu-node 1"), 11, "vgpu-node 2");
+  EXPECT_EQ(fault_of(mixed), Fault::none);
 }
 
 TEST_F(NodeFile, IsReplacedInOneStepAndLeavesNothingElse) {
@@ -169,7 +204,7 @@ TEST_F(NodeFile, OfSomebodyElseIsNotBelieved) {
 
 TEST_F(NodeFile, OfANewerVersionSaysSo) {
   std::string text = format_node(make_node());
-  text.replace(0, 11, "vgpu-node 2");
+  text.replace(0, 11, "vgpu-node 3");
   EXPECT_EQ(fault_of(text), Fault::newer);
   text.replace(0, 11, "vgpu-node 0");
   EXPECT_EQ(fault_of(text), Fault::corrupt);
@@ -209,6 +244,19 @@ TEST_F(NodeFile, IsCheckedFieldByField) {
       {"numa=0", "numa=-1"},
       {"cpus=0-31,64-95", "cpus=all"},
       {"cpus=0-31,64-95", "cpus=0-31,64-95 more=1"},
+      {"context=457179136", "context=436M"},
+      {"context=457179136", "context=0"},
+      {"context=457179136", "context=-"},  // measured, but what?
+      {"context-from=measured", "context-from=guessed"},
+      {"context-from=measured", "context-from=-"},
+      {"usable=16911433728", "usable=17179869185"},  // more than there is
+      {"usable=16911433728", "usable=-1"},
+      {"block=2097152", "block=2M"},
+      {"block=2097152", "block=2097152 more=1"},
+      {" block=2097152", ""},
+      {"driver 580.95.05", "driver "},
+      {"driver 580.95.05", "driver 580 95"},
+      {"driver 580.95.05", "driver 580\ndriver 580"},
       {"problem NVML", "trouble NVML"},
       {"end 3", "end 2"},
       {"end 3", "end three"},

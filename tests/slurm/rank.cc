@@ -32,10 +32,11 @@ int show(const char *directory) {
   for (unsigned dev = 0; dev < region.ndev(); ++dev) {
     const DeviceSnapshot &device = region.device(dev);
     std::printf("device=%u uuid=%s pci=%s limit=%" PRIu64 " sm=%u used=%" PRIu64 " peak=%" PRIu64 " refused=%" PRIu64
-                " numa=%d cpus=%s\n",
+                " numa=%d cpus=%s context=%" PRIu64 ":%u usable=%" PRIu64 "\n",
                 dev, device.identity.uuid, device.identity.pci_bus_id, device.memory_limit, device.sm_percent,
                 device.memory_used, device.memory_peak, device.refused, device.identity.numa_node,
-                device.identity.cpuset);
+                device.identity.cpuset, device.context.bytes, static_cast<unsigned>(device.context.source),
+                device.usable_bytes);
   }
   for (unsigned i = 0; i < region.ranks(); ++i) {
     std::printf("rank=%u %s\n", region.rank(i).slot, region.rank(i).verdict == Verdict::alive ? "alive" : "gone");

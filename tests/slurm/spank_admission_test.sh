@@ -64,6 +64,23 @@ test_a_spoiled_usage_file_hides_nothing() {
   scancel "$job"
 }
 
+test_a_region_of_another_release_refuses_nobody() {
+  local other
+  hold "$games" 5G
+  other=$job
+  hold "$man" 1G
+  # The header's layout, as a release would write it that is not here yet.
+  on n1 sh -c "printf '\\377' | dd of=/run/vgpu/$other/limits bs=1 seek=8 conv=notrunc 2>/dev/null"
+  run srun $shared --gpu-mem=7G true
+  status_is 0
+  run srun $shared --gpu-mem=8G true
+  status_is 1
+  output_has "job $job (uid $(id -u man)): 1GiB"
+  output_lacks "job $other"
+  true_that "the log says what was not counted" eval 'slurmd_log n1 | grep -q "/run/vgpu/$other.*its limits are not counted"'
+  scancel "$other" "$job"
+}
+
 ran() { cat out.* | grep -cx ran; }
 refused() { cat out.* | grep -c 'do not fit beside'; }
 twenty() { # SIZE: jobs that, once they run, wait for each other

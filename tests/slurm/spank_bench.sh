@@ -18,7 +18,7 @@ cp "$build/libvgpu/libvgpu.so" "$library" 2>/dev/null || gcc -shared -fPIC -x c 
 simgpu=(--owner $$ --simgpu "$build/simgpu" --simgpu-config 'memory=8GiB;device;device' --conf SlurmdDebug=info)
 "$lab" start "$work/without" "${simgpu[@]}" || exit 1
 "$lab" start "$work/with" "${simgpu[@]}" \
-  --plugstack "required $build/spank/spank_vgpu.so library=$library probe=$build/utils/vgpu-probe/vgpu-probe" || exit 1
+  --plugstack "required $build/spank/spank_vgpu.so library=$library probe=$build/utils/vgpu-probe/vgpu-probe state=off" || exit 1
 
 # Microseconds of one srun.
 measure() {

@@ -56,7 +56,8 @@ start_lab() {
 }
 
 site_options=  # the plugin's keys when the lab starts
-plugin_line() { echo "required $plugin library=$library probe=$build/utils/vgpu-probe/vgpu-probe $*"; }
+# Nodes share the machine's /var: nothing is measured there, unless a test says where to keep it.
+plugin_line() { echo "required $plugin library=$library probe=$build/utils/vgpu-probe/vgpu-probe state=off $*"; }
 
 # configure KEY=VALUE...: the plugin's keys from now on. Clients, prologs and steps read them each time; epilogs do, too, and
 # must not find half a file.

@@ -13,7 +13,7 @@ is_idle() { [ "$(sinfo -h -n n1 -N -o %T)" = idle ]; }
 test_unknown_keys_and_bad_values_are_errors() {
   local bad
   for bad in nonsense nonsense=1 max_mem=much overcommit=0.5 overcommit=x fail=maybe preload=both audit=yes log=loud summary=1 \
-    region_dir=relative library= opt_out= shard_mem=50% default_sm=0 require_limits=perhaps region_dir; do
+    region_dir=relative state=relative context=50% context=GPU-a library= opt_out= shard_mem=50% default_sm=0 require_limits=perhaps region_dir; do
     configure "$bad"
     run srun $on_n1 touch ran
     true_that "$bad: nothing is submitted" [ "$status" -ne 0 ]
@@ -220,6 +220,91 @@ test_log_levels() {
     done
   done
   configure
+}
+
+contexts() { sed -n 's/.* context=\([0-9:]*\) .*/\1/p' <<<"$output" | xargs; }
+measured() { on n1 sh -c 'grep -c ^context /run/state/contexts 2>/dev/null'; }
+both_are_measured() { [ "$(measured)" = 2 ]; }
+one_is_measured() { [ "$(measured)" = 1 ]; }
+# The simulated GPUs' contexts, in MiB, and who says so: 2 measured, 3 the site.
+mib=$((1 << 20))
+
+test_contexts_are_measured_once() {
+  local first
+  run srun $on_n1 --gres=gpu:1 --gpu-mem=1G "$rank" --show
+  equal "nothing was measured" 0:0 "$(contexts)"
+  configure state=/run/state/contexts
+  restart
+  true_that "slurmd measures when it starts" eventually both_are_measured
+  equal "for root alone to write" "root 644" "$(on n1 stat -c '%U %a' /run/state/contexts)"
+  eventually on n1 sh -c '[ $(grep -c " context=67108864 context-from=measured " /run/vgpu/node) = 2 ]' ||
+    complain "the node file does not have it" "$(on n1 cat /run/vgpu/node)"
+  run srun $on_n1 --gres=gpu:1 --gpu-mem=1G "$rank" --show
+  equal "the job's region knows it" $((64 * mib)):2 "$(contexts)"
+  # Another driver is another figure; so is another GPU.
+  first=$(on n1 cat /run/state/contexts)
+  restart
+  eventually on n1 grep -q context-from=measured /run/vgpu/node
+  equal "not again for the same driver" "$first" "$(on n1 cat /run/state/contexts)"
+  on n1 sed -i 's/driver=[0-9.]*/driver=1.2.3/' /run/state/contexts
+  on n1 rm /run/vgpu/node
+  restart
+  true_that "again for another driver" eventually on n1 sh -c '! grep -q driver=1.2.3 /run/state/contexts'
+  # The site wins, also without a restart.
+  configure state=/run/state/contexts context=450M
+  run srun $on_n1 --gres=gpu:1 --gpu-mem=1G "$rank" --show
+  equal "the site wins" $((450 * mib)):3 "$(contexts)"
+  # What others can write is not believed.
+  on n1 chown games /run/state/contexts
+  on n1 sed -i 's/bytes=[0-9]*/bytes=1024/' /run/state/contexts
+  configure state=/run/state/contexts
+  on n1 chown games /run/state/contexts
+  on n1 rm /run/vgpu/node
+  run srun $on_n1 --gres=gpu:1 --gpu-mem=1G "$rank" --show
+  equal "a file that is not root's" 0:0 "$(contexts)"
+  on n1 rm -r /run/state
+  configure
+  restart
+}
+
+test_contexts_are_not_measured_under_a_job() {
+  local job
+  configure state=/run/state/contexts
+  job=$(sbatch --parsable -w n1 --gres=gpu:1 --gpu-mem=1G -o /dev/null --wrap="$hold_on")
+  eventually holds "$job"
+  "$lab" restart-slurmd "$work/lab" n1
+  true_that "the GPU that is free" eventually one_is_measured
+  run srun $on_n1 --overlap --jobid="$job" "$rank" --show
+  true_that "the other is the job's" eval '! on n1 grep -q "$(sed -n "s/.* uuid=\(\S*\).*/\1/p" <<<"$output")" /run/state/contexts'
+  let_go
+  eventually no_regions
+  # By hand, now that both are free.
+  output=$(on n1 "$build/utils/vgpuctl/vgpuctl" check --measure --no-color --plugstack "$work/lab/etc/plugstack.conf" 2>&1)
+  equal "both" 2 "$(grep -c '^ok *GPU [01]: a context takes 64MiB, 8GiB can be had in all, in blocks of 2MiB; measured with driver' <<<"$output")"
+  true_that "kept" both_are_measured
+  on n1 rm -r /run/state
+  configure
+  restart
+}
+
+test_nobody_waits_for_a_measurement() {
+  local start
+  cat >slow-probe <<END
+#!/bin/sh
+case "\$*" in *--measure*) touch /run/measuring; sleep 12 ;; esac
+exec $build/utils/vgpu-probe/vgpu-probe "\$@"
+END
+  chmod 755 slow-probe
+  configure state=/run/state/contexts probe=$work/slow-probe
+  start=$SECONDS
+  restart
+  eventually on n1 test -e /run/measuring
+  run srun $on_n1 --gres=gpu:1 --gpu-mem=1G "$rank" --show
+  status_is 0
+  equal "the job runs without the figure" 0:0 "$(contexts)"
+  true_that "and does not wait: $((SECONDS - start)) s" [ $((SECONDS - start)) -lt 10 ]
+  configure
+  restart
 }
 
 test_missing_library_fails_closed() {

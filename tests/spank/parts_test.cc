@@ -151,6 +151,40 @@ TEST(Admission, TheSumMayReachTheDeviceAndNotExceedIt) {
   EXPECT_TRUE(admit_beside(others, 150, "9", {wanted(6 * kGiB + 512)}));
 }
 
+TEST(Admission, WhatTheDriverKeepsIsNotPromised) {
+  // Four of 4000 MiB on a GPU of 16 GiB, of which 256 MiB are the driver's: they fit, and 128 MiB are left.
+  DeviceSpec device = wanted(std::uint64_t{4000} << 20, 16 * kGiB);
+  device.usable_bytes = std::uint64_t{16384 - 256} << 20;
+  std::vector<RegionLimits> others = {limits_of("1", device.memory_limit), limits_of("2", device.memory_limit),
+                                      limits_of("3", device.memory_limit)};
+  EXPECT_FALSE(admit_beside(others, 100, "9", {device}));
+  device.memory_limit = std::uint64_t{4128} << 20;
+  EXPECT_FALSE(admit_beside(others, 100, "9", {device}));
+  device.memory_limit += 512;
+  const Error error = admit_beside(others, 100, "9", {device});
+  EXPECT_EQ(error.fault, Fault::invalid) << "it would be out of memory before its limit";
+  EXPECT_NE(std::string(error.text).find("beside the 12000MiB of its 15.75GiB"), std::string::npos) << error.text;
+}
+
+TEST(Admission, ARegionThatCannotBeReadIsNamedAndRefusesNobody) {
+  test::TemporaryDirectory directory;
+  const RegionDirectory regions(directory.path());
+  DeviceSpec held = wanted(kGiB);
+  for (const char *job : {"1", "2"}) {
+    const RegionSpec spec = {1, geteuid(), false, 1, &held};
+    ASSERT_FALSE(Region::create(directory.path().c_str(), job, spec));
+  }
+  std::ofstream(directory.path() + "/1/limits", std::ios::trunc) << "of another release";
+  std::vector<Error> unreadable;
+  const Error error = admit(regions, 100, "9", {wanted(8 * kGiB)}, &unreadable);
+  if (geteuid() == 0) {
+    EXPECT_EQ(error.fault, Fault::invalid) << "job 2 still counts: " << error.text;
+    EXPECT_FALSE(admit(regions, 100, "9", {wanted(7 * kGiB)}, &unreadable));
+    ASSERT_EQ(unreadable.size(), 1u);
+    EXPECT_NE(std::string(unreadable[0].text).find("/1/limits"), std::string::npos) << unreadable[0].text;
+  }
+}
+
 TEST(Admission, AJobIsNotBesideItself) {
   EXPECT_FALSE(admit_beside({limits_of("9", 8 * kGiB)}, 100, "9", {wanted(8 * kGiB)}));
 }
@@ -184,6 +218,34 @@ TEST(Limits, SharesOfShards) {
   EXPECT_EQ(limits[1].memory_limit, 2 * kGiB) << "nor than the site allows";
 }
 
+TEST(Limits, AreOfWhatCanBeHad) {
+  const SiteConfig config;
+  NodeDevice gpu = device("GPU-a", 0, "", "");
+  gpu.usable_bytes = 8 * kGiB - kGiB / 4;
+  gpu.block_bytes = 2 << 20;
+  gpu.context = {300 << 20, ContextSource::measured};
+  const auto limit_for = [&](MemoryLimits asked) {
+    Request request;
+    request.mem = std::move(asked);
+    std::vector<DeviceSpec> limits;
+    const Error error = decide_limits(config, request, 0, {gpu}, &limits);
+    EXPECT_FALSE(error) << error.text;
+    EXPECT_EQ(limits[0].usable_bytes, gpu.usable_bytes);
+    EXPECT_EQ(limits[0].block_bytes, gpu.block_bytes);
+    EXPECT_EQ(limits[0].context.bytes, gpu.context.bytes);
+    EXPECT_EQ(limits[0].context.source, ContextSource::measured);
+    return limits[0].memory_limit;
+  };
+  EXPECT_EQ(limit_for({}), gpu.usable_bytes);
+  EXPECT_EQ(limit_for(MemoryLimits({MemoryLimit{0, 50'000'000}})), gpu.usable_bytes / 2);
+  EXPECT_EQ(limit_for(MemoryLimits({MemoryLimit{4 * kGiB, 0}})), 4 * kGiB);
+  EXPECT_EQ(limit_for(MemoryLimits({MemoryLimit{8 * kGiB, 0}})), gpu.usable_bytes) << "the whole of it";
+  Request more;
+  more.mem = MemoryLimits({MemoryLimit{8 * kGiB + 512, 0}});
+  std::vector<DeviceSpec> limits;
+  EXPECT_EQ(decide_limits(config, more, 0, {gpu}, &limits).fault, Fault::invalid);
+}
+
 TEST(Limits, AStepIsComparedWithWhatItsJobAskedFor) {
   RegionLimits job = limits_of("1", 4 * kGiB);  // raised while it runs
   job.devices[0].identity.memory_bytes = 8 * kGiB;
@@ -208,6 +270,33 @@ TEST(SiteKeys, AreSetOnceAndForAll) {
   EXPECT_TRUE(config.opt_out.includes(0));
   EXPECT_TRUE(config.opt_out.includes(1234)) << "also where nobody has that number";
   EXPECT_FALSE(config.opt_out.includes(1235));
+}
+
+TEST(SiteKeys, ContextsAreForAllGpusOrForSome) {
+  const auto parse = [](const char *word, SiteConfig *config) {
+    return SiteConfig::parse(1, const_cast<char **>(&word), config);
+  };
+  std::vector<NodeDevice> devices = {device("GPU-a", 0, "", ""), device("MIG-b/1/0", 1, "", "")};
+  devices[0].context = {7, ContextSource::measured};
+  SiteConfig config;
+  config.context.add_to(&devices);
+  EXPECT_EQ(devices[0].context.source, ContextSource::measured) << "the site said nothing";
+  ASSERT_FALSE(parse("context=MIG-b/1/0:100M", &config));
+  config.context.add_to(&devices);
+  EXPECT_EQ(devices[0].context.bytes, 7u);
+  EXPECT_EQ(devices[1].context.bytes, 100u << 20);
+  ASSERT_FALSE(parse("context=450M,MIG-b/1/0:200M", &config));
+  config.context.add_to(&devices);
+  EXPECT_EQ(devices[0].context.bytes, 450u << 20);
+  EXPECT_EQ(devices[0].context.source, ContextSource::site);
+  EXPECT_EQ(devices[1].context.bytes, 200u << 20);
+  for (const char *bad : {"context=", "context=50%", "context=450", "context=GPU-a", "context=GPU-a:",
+                          "context=TPU-a:1G", "context=GPU-a:1G,GPU-a:2G", "state=relative", "state="}) {
+    EXPECT_TRUE(parse(bad, &config)) << bad;
+  }
+  EXPECT_EQ(config.state, "/var/lib/slurm-vgpu/contexts");
+  ASSERT_FALSE(parse("state=off", &config));
+  EXPECT_EQ(config.state, "");
 }
 
 TEST(SiteKeys, AnErrorChangesNothing) {

@@ -1,4 +1,6 @@
 // The probe on the simulated GPU node, with a topology that knows its PCI devices.
+#include <cuda.h>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <nvml.h>
 
@@ -6,8 +8,10 @@
 #include <cstdlib>
 #include <string>
 
+#include "node/measure.h"
 #include "node/probe.h"
 #include "region/support.h"
+#include "utils/vgpu-probe/cuda_calls.h"
 #include "utils/vgpu-probe/nvml_calls.h"
 
 namespace vgpu::node {
@@ -31,6 +35,16 @@ static_assert(probe::nvml::kInsufficientSize == NVML_ERROR_INSUFFICIENT_SIZE);
 static_assert(probe::nvml::kNoValue == static_cast<unsigned long long>(NVML_VALUE_NOT_AVAILABLE));
 static_assert(probe::nvml::kSuccess == NVML_SUCCESS && probe::nvml::kNotFound == NVML_ERROR_NOT_FOUND);
 static_assert(probe::nvml::kUuidSize >= NVML_DEVICE_UUID_V2_BUFFER_SIZE);
+static_assert(sizeof(probe::nvml::Memory2) == sizeof(nvmlMemory_v2_t) && probe::nvml::kMemory2 == nvmlMemory_v2);
+static_assert(offsetof(probe::nvml::Memory2, reserved) == offsetof(nvmlMemory_v2_t, reserved));
+static_assert(probe::nvml::kComputeModeDefault == NVML_COMPUTEMODE_DEFAULT);
+static_assert(probe::nvml::kDriverVersionSize >= NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE);
+static_assert(sizeof(probe::cuda::AllocationProperties) == sizeof(CUmemAllocationProp));
+static_assert(offsetof(probe::cuda::AllocationProperties, location_id) ==
+              offsetof(CUmemAllocationProp, location) + offsetof(CUmemLocation, id));
+static_assert(probe::cuda::kPinned == CU_MEM_ALLOCATION_TYPE_PINNED);
+static_assert(probe::cuda::kOnDevice == CU_MEM_LOCATION_TYPE_DEVICE);
+static_assert(probe::cuda::kMinimum == CU_MEM_ALLOC_GRANULARITY_MINIMUM);
 static_assert(sizeof(probe::nvml::Device) == sizeof(nvmlDevice_t));
 
 class SimulatedNode : public ::testing::TestWithParam<const char *> {
@@ -112,6 +126,70 @@ TEST_P(SimulatedNode, AnNvmlThatHangsOrFailsIsGivenUp) {
     EXPECT_NE(std::string(error.text).find(faulty.said), std::string::npos) << faulty.faults << ": " << error.text;
     EXPECT_EQ(node.devices.size(), 0u) << "changed by a failure";
   }
+}
+
+class SimulatedContext : public SimulatedNode {
+ protected:
+  // The first device, and what a context takes there.
+  Error measure(const char *config, KnownContext *figure) {
+    Node node;
+    if (Error error = probe(config, &node)) return error;
+    device_ = node.devices[0];
+    return measure_context(options_, RegionDirectory(regions_.path()), device_, figure);
+  }
+
+  test::TemporaryDirectory regions_;
+  NodeDevice device_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Driver, SimulatedContext, ::testing::Values("13.0", "535"),
+                         [](const auto &info) { return info.index == 0 ? "R580" : "R535"; });
+
+TEST_P(SimulatedContext, IsMeasuredWhateverNvmlIsLike) {
+  for (const char *whim : {"", "visibility_ms=300;", "nvml_bytes=0;", "nvml_bytes=none;", "nvml_used=reserved;",
+                           "nvml_pids=namespace;", "profile=hardware;"}) {
+    KnownContext figure;
+    const std::string config = std::string(whim) + "memory=16GiB; context=307MiB; reserved=256MiB; device; device";
+    const Error error = measure(config.c_str(), &figure);
+    ASSERT_FALSE(error) << whim << ": " << error.text;
+    EXPECT_EQ(figure.uuid, device_.identity.uuid) << whim;
+    EXPECT_EQ(figure.bytes, std::uint64_t{308} << 20) << whim << "in blocks of 2 MiB";
+    EXPECT_EQ(figure.usable_bytes, std::uint64_t{16384 - 256} << 20) << whim;
+    EXPECT_EQ(figure.block_bytes, std::uint64_t{2} << 20) << whim;
+    EXPECT_EQ(device_.usable_bytes, GetParam() == std::string("13.0") ? figure.usable_bytes : device_.usable_bytes);
+    EXPECT_FALSE(figure.driver.empty());
+    EXPECT_EQ(std::system(VGPU_BUILD_DIR "/simgpu/simgpu-ctl stop >/dev/null"), 0);
+  }
+}
+
+TEST_P(SimulatedContext, IsNotMeasuredBesideSomebodyElse) {
+  KnownContext figure;
+  ASSERT_FALSE(measure("memory=4GiB; device", &figure));
+  int told[2], wait[2];
+  ASSERT_EQ(pipe(told), 0);
+  ASSERT_EQ(pipe(wait), 0);
+  const std::string library = std::string(VGPU_BUILD_DIR "/simgpu/") + GetParam() + "/libcuda.so.1";
+  const pid_t neighbour = test::spawn([&] {
+    void *driver = dlopen(library.c_str(), RTLD_NOW);
+    CUcontext context = nullptr;
+    reinterpret_cast<decltype(&cuInit)>(dlsym(driver, "cuInit"))(0);
+    reinterpret_cast<decltype(&cuDevicePrimaryCtxRetain)>(dlsym(driver, "cuDevicePrimaryCtxRetain"))(&context, 0);
+    char byte = 'x';
+    usleep(200'000);  // NVML is late
+    if (write(told[1], &byte, 1) != 1) return 1;
+    close(wait[1]);
+    return read(wait[0], &byte, 1) == 0 ? 0 : 1;
+  });
+  char byte;
+  ASSERT_EQ(read(told[0], &byte, 1), 1);
+  figure = {};
+  const Error error = measure("memory=4GiB; device", &figure);
+  EXPECT_EQ(error.fault, Fault::exists) << error.text;
+  EXPECT_NE(std::string(error.text).find("uses it"), std::string::npos) << error.text;
+  EXPECT_EQ(figure.bytes, 0u);
+  close(wait[1]);
+  EXPECT_TRUE(test::exited_with(test::wait_for(neighbour), 0));
+  for (const int fd : {told[0], told[1], wait[0]}) close(fd);
 }
 
 TEST_P(SimulatedNode, CanBeWrittenDownAndReadBack) {

@@ -45,6 +45,30 @@ TEST_F(RunEnd, SignalsArePassedOnToEveryRank) {
   EXPECT_EQ(program.wait(), 7);
 }
 
+TEST_F(RunEnd, ARankThatASignalEndedIsNamed) {
+  const Result result = run({"-n", "3", "--", "/bin/sh", "-c", "[ $VGPU_RANK != 1 ] || { echo $$; kill -KILL $$; }"});
+  EXPECT_EQ(result.status, 128 + SIGKILL);
+  const std::string pid = result.out.substr(0, result.out.find('\n'));
+  EXPECT_EQ(result.err, "vgpu: rank 1 (pid " + pid + ") was ended by signal 9 (Killed)\n");
+}
+
+TEST_F(RunEnd, ManyRanksThatSignalsEndedAreCounted) {
+  const Result result = run({"-n", "11", "--", "/bin/sh", "-c", "kill -SEGV $$"});
+  EXPECT_EQ(result.status, 128 + SIGSEGV);
+  EXPECT_EQ(count(result.err, "was ended by signal 11 (Segmentation fault)\n"), 8) << result.err;
+  EXPECT_NE(result.err.find("vgpu: rank 7 (pid "), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("vgpu: and 3 more ranks were ended by signals\n"), std::string::npos) << result.err;
+}
+
+// The user knows what they have done.
+TEST_F(RunEnd, ASignalThatAllRanksGotIsNoNews) {
+  Program program(scratch_.path(), command({"-n", "2", "--", "/bin/sh", "-c", "echo ready; exec sleep 60"}));
+  ASSERT_TRUE(says(program, "ready", 2)) << program.err();
+  kill(program.pid(), SIGTERM);
+  EXPECT_EQ(program.wait(), 128 + SIGTERM);
+  EXPECT_EQ(program.err(), "");
+}
+
 // vgpu-run at a terminal of its own.
 class AtTerminal : public RunEnd {
  protected:

@@ -97,7 +97,7 @@ class VgpuRun : public ::testing::Test {
 
   VgpuRun() {
     setenv("SIMGPU_NODE", node_.path().c_str(), 1);
-    setenv("SIMGPU_CONFIG", "context=64MiB; device; memory=16GiB; device; memory=8GiB", 1);
+    setenv("SIMGPU_CONFIG", "context=64MiB; reserved=0; device; memory=16GiB; device; memory=8GiB", 1);
     setenv("LD_LIBRARY_PATH", VGPU_BUILD_DIR "/simgpu/13.0", 1);
     setenv("XDG_RUNTIME_DIR", runtime_.path().c_str(), 1);
     setenv("SCRATCH", scratch_.path().c_str(), 1);                                 // for the ranks' scripts

@@ -6,6 +6,7 @@
 
 #include "node/preload.h"
 #include "node/private_region.h"
+#include "node/probe.h"
 #include "support.h"
 
 namespace vgpu::test {
@@ -66,6 +67,64 @@ TEST_F(RunRegion, HasTheLimitsThatWereAskedFor) {
     }
     EXPECT_STRNE(snapshot.device(0).identity.uuid, snapshot.device(1).identity.uuid);
   }
+}
+
+TEST_F(RunRegion, PromisesNothingThatTheDriverKeepsForItself) {
+  setenv("SIMGPU_CONFIG", "context=64MiB; reserved=256MiB; device; memory=16GiB; device; memory=8GiB", 1);
+  const std::uint64_t reserve = kGiB / 4;
+  const struct {
+    Words options;
+    std::uint64_t memory[2];
+  } rows[] = {
+      {{}, {16 * kGiB - reserve, 8 * kGiB - reserve}},
+      {{"--gpu-mem=50%"}, {8 * kGiB - reserve / 2, 4 * kGiB - reserve / 2}},
+      {{"--gpu-mem=16G"}, {16 * kGiB - reserve, 8 * kGiB - reserve}},
+      {{"--gpu-mem=7900M"}, {7900ull << 20, 7900ull << 20}},
+  };
+  for (const auto &row : rows) {
+    Snapshot snapshot;
+    inspect(row.options, &snapshot);
+    ASSERT_EQ(snapshot.ndev(), 2u);
+    for (unsigned dev = 0; dev < 2; ++dev) EXPECT_EQ(snapshot.device(dev).memory_limit, row.memory[dev]);
+  }
+}
+
+// Somebody's word first, then what slurmd's list says of the same GPU and driver; else nothing is known.
+TEST_F(RunRegion, KnowsWhatAContextTakes) {
+  Snapshot snapshot;
+  inspect({"--context=450M"}, &snapshot);
+  ASSERT_EQ(snapshot.ndev(), 2u);
+  for (unsigned dev = 0; dev < 2; ++dev) {
+    EXPECT_EQ(snapshot.device(dev).context.bytes, 450u << 20);
+    EXPECT_EQ(snapshot.device(dev).context.source, ContextSource::site);
+  }
+  inspect({}, &snapshot);
+  EXPECT_EQ(snapshot.device(0).context.source, ContextSource::unknown);
+
+  TemporaryDirectory regions;
+  node::Node node;
+  node::ProbeOptions probe;
+  probe.program = VGPU_BUILD_DIR "/utils/vgpu-probe/vgpu-probe";
+  probe.nvml = VGPU_BUILD_DIR "/simgpu/13.0/libnvidia-ml.so.1";
+  ASSERT_FALSE(probe_devices(probe, &node));
+  node.devices[1].context = {300 << 20, ContextSource::measured};
+  node.devices[1].usable_bytes = 7 * kGiB;
+  node.devices[1].block_bytes = 4 << 20;
+  ASSERT_FALSE(write_node(regions.path() + "/node", node));
+  setenv("VGPU_REGION_DIR", regions.path().c_str(), 1);
+  inspect({}, &snapshot);
+  EXPECT_EQ(snapshot.device(0).context.source, ContextSource::unknown);
+  EXPECT_EQ(snapshot.device(1).context.bytes, 300u << 20);
+  EXPECT_EQ(snapshot.device(1).context.source, ContextSource::measured);
+  EXPECT_EQ(snapshot.device(1).usable_bytes, 7 * kGiB);
+  EXPECT_EQ(snapshot.device(1).memory_limit, 7 * kGiB);
+  EXPECT_EQ(snapshot.device(1).block_bytes, 4u << 20);
+  node.driver = "1.2.3";
+  ASSERT_FALSE(write_node(regions.path() + "/node", node));
+  inspect({}, &snapshot);
+  EXPECT_EQ(snapshot.device(1).context.source, ContextSource::unknown) << "of another driver";
+  unsetenv("VGPU_REGION_DIR");
+  EXPECT_EQ(run({"--context=50%", "--", "/bin/true"}).status, 2);
 }
 
 TEST_F(RunRegion, HasOnlyTheChosenGpus) {
@@ -171,7 +230,8 @@ TEST_F(RunRegion, OfTheSurroundingJobIsKept) {
   EXPECT_EQ(result.status, 0);
   EXPECT_EQ(result.out.rfind("/run/vgpu/4711\n", 0), 0u) << result.out;
   EXPECT_EQ(result.err,
-            "vgpu: the limits of /run/vgpu/4711 stay in force; --gpu-mem, --gpu-sm and --gpus change nothing here\n");
+            "vgpu: the limits of /run/vgpu/4711 stay in force; --gpu-mem, --gpu-sm, --gpus and --context change "
+            "nothing here\n");
 }
 
 TEST_F(RunRegion, OfTheSurroundingJobIsFoundInItsPlace) {

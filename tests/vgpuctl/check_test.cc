@@ -113,5 +113,111 @@ TEST_F(VgpuctlPlugstack, NamesThePluginThatSlurmLoads) {
   EXPECT_NE(out.find("/spank_vgpu.so: version 0.0.1, but this is vgpuctl " VGPU_VERSION), out.npos) << out;
 }
 
+// ---- contexts -------------------------------------------------------------------------------------------------------
+
+class VgpuctlContexts : public VgpuctlPlugstack {
+ protected:
+  void SetUp() override {
+    VgpuctlPlugstack::SetUp();
+    // CUDA is looked for beside NVML; the GPUs are those of the fake driver.
+    for (const char *name : {"libnvidia-ml.so.1", "libcuda.so.1"}) {
+      std::filesystem::create_symlink(VGPU_BUILD_DIR "/tests/vgpu-probe/fake_nvml.so", scratch_.path() + "/" + name);
+    }
+    Node node;
+    for (unsigned i = 0; i < 2; ++i) {
+      node.devices.push_back(make_device(i));
+      node.devices[i].gpu_uuid = "GPU-0000000" + std::to_string(i + 1);
+      assign(node.devices[i].identity.uuid, node.devices[i].gpu_uuid);
+    }
+    ASSERT_FALSE(write_node(regions_.path() + "/node", node));
+    write("plugstack.conf", "required " + plugin_ + keys() + " state=" + state() + "\n");
+  }
+  std::string state() const { return scratch_.path() + "/lib/contexts"; }
+  std::string checked(bool measures) const {
+    std::vector<std::string> words = {"--nvml-library", scratch_.path() + "/libnvidia-ml.so.1"};
+    if (measures) words.push_back("--measure");
+    return check(words);
+  }
+};
+
+TEST_F(VgpuctlContexts, AreMeasuredWhenRootSaysSo) {
+  std::string out = checked(false);
+  EXPECT_TRUE(has(out,
+                  "warn  contexts: what one takes is not known for GPU 0, GPU 1; run vgpuctl check --measure while "
+                  "nobody uses them, or set context= in plugstack.conf"))
+      << out;
+  EXPECT_FALSE(std::filesystem::exists(state())) << "nobody asked for that";
+  out = checked(true);
+  for (const char *gpu : {"GPU 0", "GPU 1"}) {
+    EXPECT_TRUE(
+        has(out, std::string("ok    ") + gpu +
+                     ": a context takes 300MiB, 39GiB can be had in all, in blocks of 4MiB; measured with driver "
+                     "580.95.05"))
+        << out;
+  }
+  EXPECT_NE(read_file(state()).find("context uuid=GPU-00000002 driver=580.95.05 bytes=314572800"), std::string::npos);
+  EXPECT_NE(read_file(regions_.path() + "/node").find("context=314572800 context-from=measured"), std::string::npos);
+  out = checked(false);
+  EXPECT_TRUE(has(out, "ok    contexts: known for all GPUs")) << out;
+}
+
+// A rank that is in its region, and holds more than it counts there.
+TEST_F(VgpuctlContexts, ThatAreMissingInTheBooksAreSeen) {
+  DeviceSpec spec;
+  assign(spec.identity.uuid, "GPU-00000001");
+  spec.memory_limit = kGiB;
+  const RegionSpec region = {100, 0, false, 1, &spec};
+  ASSERT_FALSE(Region::create(regions_.path().c_str(), "100", region));
+  RankProcess &rank = add_rank(100);
+  ASSERT_TRUE(rank.reserve(100 * kMiB));
+  const auto verdict_of = [&](std::uint64_t mib) {
+    setenv("FAKE_NVML_PROCESS", (std::to_string(rank.pid()) + " " + std::to_string(mib * kMiB)).c_str(), 1);
+    const Result result = run({"audit", "-n", "-P", "--nvml-library", scratch_.path() + "/libnvidia-ml.so.1"});
+    unsetenv("FAKE_NVML_PROCESS");
+    const std::string line = result.out.substr(0, result.out.find('\n'));
+    return line.substr(line.rfind('|') + 1);
+  };
+  EXPECT_EQ(verdict_of(100), "counted");
+  EXPECT_EQ(verdict_of(132), "counted");
+  EXPECT_EQ(verdict_of(428), "counted, but 328MiB too little");
+  // Root's reader settles it: what a rank that sleeps has beyond its books is its context.
+  ASSERT_TRUE(rank.reserve(64 * kMiB, 0, Kind::context));
+  setenv("FAKE_NVML_PROCESS", (std::to_string(rank.pid()) + " " + std::to_string(428 * kMiB)).c_str(), 1);
+  const Result metrics = run({"metrics", "--nvml-library", scratch_.path() + "/libnvidia-ml.so.1"});
+  unsetenv("FAKE_NVML_PROCESS");
+  EXPECT_NE(metrics.out.find("Hostname=\"n1\"} 448790528\n"), std::string::npos) << metrics.out;
+  EXPECT_EQ(rank.memory_used(), 428 * kMiB);
+  EXPECT_EQ(verdict_of(428), "counted");
+}
+
+TEST_F(VgpuctlContexts, AreNotMeasuredUnderAJob) {
+  DeviceSpec spec;
+  assign(spec.identity.uuid, "GPU-00000001");
+  spec.memory_limit = kGiB;
+  const RegionSpec region = {100, 0, false, 1, &spec};
+  ASSERT_FALSE(Region::create(regions_.path().c_str(), "100", region));
+  const std::string out = checked(true);
+  EXPECT_TRUE(has(out, "warn  GPU GPU-00000001: job 100 has a region for it, so no context is measured there now"))
+      << out;
+  EXPECT_NE(out.find("ok    GPU 1: a context takes 300MiB"), out.npos) << out;
+}
+
+TEST_F(VgpuctlContexts, AreWhatTheSiteSays) {
+  write("plugstack.conf", "required " + plugin_ + keys() + " state=off context=GPU-00000002:450M\n");
+  std::string out = checked(false);
+  EXPECT_NE(out.find("not known for GPU 0;"), out.npos) << out;
+  out = checked(true);
+  EXPECT_NE(out.find("kept until slurmd starts again, because of state=off"), out.npos) << out;
+  EXPECT_NE(out.find("; jobs get 450MiB, as the site says\n"), out.npos) << out;
+}
+
+TEST_F(VgpuctlContexts, InAFileOfSomebodyElsesAreAnError) {
+  std::filesystem::create_directories(scratch_.path() + "/lib");
+  std::ofstream(state()) << "vgpu-contexts 1\nend 0\n";
+  ASSERT_EQ(chown(state().c_str(), 1, 1), 0);
+  const std::string out = checked(false);
+  EXPECT_TRUE(has(out, "fail  " + state() + " belongs to uid 1, not to root")) << out;
+}
+
 }  // namespace
 }  // namespace vgpu::test

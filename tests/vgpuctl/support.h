@@ -64,7 +64,12 @@ class Vgpuctl : public ::testing::Test {
 
   void create(unsigned job, uid_t uid, std::vector<std::uint64_t> limits, std::uint32_t sm = 100) {
     std::vector<DeviceSpec> devices;
-    for (unsigned i = 0; i < limits.size(); ++i) devices.push_back({make_device(i).identity, limits[i], sm});
+    for (unsigned i = 0; i < limits.size(); ++i) {
+      devices.emplace_back();
+      devices.back().identity = make_device(i).identity;
+      devices.back().memory_limit = limits[i];
+      devices.back().sm_percent = sm;
+    }
     RegionSpec spec;
     spec.job_id = job;
     spec.uid = uid;

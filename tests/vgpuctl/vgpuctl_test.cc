@@ -1,5 +1,6 @@
 // vgpuctl: what it prints of prepared regions, and with which status it ends.
 #include "base/clock.h"
+#include "node/history.h"
 #include "support.h"
 
 namespace vgpu::test {
@@ -12,6 +13,76 @@ using Words = std::vector<std::string>;
 bool has_program(const std::string &name) { return std::system(("command -v " + name + " >/dev/null").c_str()) == 0; }
 
 // ---- list -----------------------------------------------------------------------------------------------------------
+
+// Whoever was killed cannot give back what it held; nobody counts it all the same.
+TEST_F(Vgpuctl, DeadRanksDoNotCount) {
+  create(7, 0, {kGiB});
+  EXPECT_TRUE(add_rank(7).reserve(428 * kMiB));
+  EXPECT_TRUE(add_rank(7).reserve(428 * kMiB));
+  ranks_.back()->end(SIGKILL);
+  EXPECT_EQ(run({"list", "-n", "-P", "-o", "mem-used,mem%,procs,peak"}).out, "428MiB|42%|1|856MiB\n");
+  const std::string shown = run({"show", "7"}).out;
+  EXPECT_NE(shown.find("memory:       428MiB of 1GiB (42%), peak 856MiB"), std::string::npos) << shown;
+  const std::string metrics = run({"metrics", "--no-sm"}).out;
+  EXPECT_NE(metrics.find("vgpu_memory_used_bytes{slurmjobid=\"7\",user=\"root\",gpu=\"0\",UUID=\"" +
+                         std::string(make_device(0).identity.uuid) + "\",Hostname=\"n1\"} 448790528\n"),
+            std::string::npos)
+      << metrics;
+  const std::string json = run({"list", "--json"}).out;
+  EXPECT_NE(json.find("\"memory_used_bytes\": 448790528,"), std::string::npos) << json;
+  node::History history(1);
+  ASSERT_FALSE(read_history(path("7"), 1, &history));
+  EXPECT_EQ(history.devices[0].last_used, 428 * kMiB) << "the report's average";
+}
+
+TEST_F(Vgpuctl, ShowsWhatAContextTakesAndHowThatIsKnown) {
+  const auto shown = [&](unsigned job, ContextFigure context) {
+    DeviceSpec device;
+    device.identity = make_device(0).identity;
+    device.memory_limit = kGiB;
+    device.context = context;
+    device.usable_bytes = 15 * kGiB;
+    const RegionSpec spec = {job, 0, false, 1, &device};
+    EXPECT_FALSE(Region::create(regions_.path().c_str(), std::to_string(job).c_str(), spec));
+    return run({"show", std::to_string(job)}).out;
+  };
+  std::string out = shown(1, {436 * kMiB, ContextSource::measured});
+  EXPECT_NE(out.find("  context:      436MiB for each process, measured on this GPU\n"), out.npos) << out;
+  EXPECT_NE(out.find("16GiB in all, 15GiB usable\n"), out.npos) << out;
+  out = run({"show", "--json", "1"}).out;
+  EXPECT_NE(out.find("\"context_bytes\": 457179136,\n        \"context_from\": \"measured\","), out.npos) << out;
+  out = shown(2, {450 * kMiB, ContextSource::site});
+  EXPECT_NE(out.find("  context:      450MiB for each process, set by the site\n"), out.npos) << out;
+  out = shown(3, {});
+  EXPECT_EQ(out.find("context:"), out.npos) << out;
+}
+
+TEST_F(Vgpuctl, SetsNoLimitBeyondWhatCanBeHad) {
+  DeviceSpec device;
+  device.identity = make_device(0).identity;
+  device.memory_limit = kGiB;
+  device.usable_bytes = 15 * kGiB;
+  for (unsigned job : {1u, 2u}) {
+    const RegionSpec spec = {job, 0, false, 1, &device};
+    ASSERT_FALSE(Region::create(regions_.path().c_str(), std::to_string(job).c_str(), spec));
+  }
+  EXPECT_EQ(run({"set", "1", "--gpu-mem=50%"}).out, "job 1, GPU 0: 7.5GiB of memory, 100% of the SMs\n");
+  const Result refused = run({"set", "2", "--gpu-mem=8G"});
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_NE(refused.err.find("8GiB do not fit beside the 7.5GiB of its 15GiB"), std::string::npos) << refused.err;
+  EXPECT_EQ(run({"set", "2", "--gpu-mem=50%"}).status, 0);
+  EXPECT_EQ(run({"set", "1", "--force", "--gpu-mem=16G"}).out, "job 1, GPU 0: 15GiB of memory, 100% of the SMs\n");
+}
+
+// It may be of a release that is not here any more, or yet.
+TEST_F(Vgpuctl, SetsLimitsBesideARegionThatCannotBeRead) {
+  create(1, 0, {kGiB});
+  create(2, 0, {kGiB});
+  std::ofstream(path("2") + "/limits", std::ios::trunc) << "garbage";
+  const Result result = run({"set", "1", "--gpu-mem=2G"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_NE(result.err.find("its limits are not counted"), std::string::npos) << result.err;
+}
 
 TEST_F(Vgpuctl, ListsEveryFormat) {
   prepare();

@@ -1,8 +1,9 @@
 // vgpu-probe: prints this node's GPUs in the form of node.h, or one line with what went wrong (probe_error.h).
 //
-//   vgpu-probe [--processes] [--nvml LIBRARY] [--hwloc-xml FILE] [--deadline-ms MS]
+//   vgpu-probe [--processes | --measure UUID] [--nvml LIBRARY] [--hwloc-xml FILE] [--deadline-ms MS]
 //
 // --processes: who holds their memory instead, in the form of processes.h.
+// --measure: what a context takes on that GPU instead, in the form of contexts_file.h. The only mode that uses a GPU.
 //
 // The first process only watches; a child of it touches the driver. A child that hangs is killed. One that hangs inside
 // the kernel does not even die of SIGKILL: it is then left to init, and our own caller can still reap us.
@@ -16,9 +17,12 @@
 
 #include <cerrno>
 #include <charconv>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/scoped.h"
+#include "measure.h"
+#include "node/contexts_file.h"
 #include "node/inherited_files.h"
 #include "node/locality.h"
 #include "node/node.h"
@@ -26,6 +30,7 @@
 #include "node/processes.h"
 #include "node/read_until.h"
 #include "node/small_files.h"
+#include "node/text_lines.h"
 #include "nvml_probe.h"
 
 namespace {
@@ -37,19 +42,24 @@ struct Options {
   std::string hwloc_xml;
   unsigned deadline_ms = 10'000;
   bool processes = false;
+  std::string measure;  // a UUID
+
+  const char *asked() const { return measure.empty() ? "NVML" : "the driver"; }
 };
 
 bool parse_options(int argc, char **argv, Options *options) {
-  const option known[] = {{"nvml", required_argument, nullptr, 'n'},
-                          {"processes", no_argument, nullptr, 'p'},
-                          {"hwloc-xml", required_argument, nullptr, 'x'},
-                          {"deadline-ms", required_argument, nullptr, 'd'},
-                          {}};
+  const option known[] = {
+      {"nvml", required_argument, nullptr, 'n'},        {"processes", no_argument, nullptr, 'p'},
+      {"measure", required_argument, nullptr, 'm'},     {"hwloc-xml", required_argument, nullptr, 'x'},
+      {"deadline-ms", required_argument, nullptr, 'd'}, {}};
   for (int found; (found = getopt_long(argc, argv, "", known, nullptr)) != -1;) {
     if (found == 'n') {
       options->nvml = optarg;
     } else if (found == 'p') {
       options->processes = true;
+    } else if (found == 'm') {
+      options->measure = optarg;
+      if (!node::is_device_uuid(options->measure)) return false;
     } else if (found == 'x') {
       options->hwloc_xml = optarg;
     } else if (found == 'd') {
@@ -60,7 +70,7 @@ bool parse_options(int argc, char **argv, Options *options) {
       return false;
     }
   }
-  return optind == argc;
+  return optind == argc && !(options->processes && !options->measure.empty());
 }
 
 Error describe_node(const Options &options, std::string *text) {
@@ -78,8 +88,38 @@ Error describe_processes(const Options &options, std::string *text) {
   return {};
 }
 
+Error describe_context(const Options &options, const std::string &empty_directory, std::string *text) {
+  node::KnownContext figure;
+  if (Error error = probe::measure_context(options.nvml, options.measure, empty_directory, &figure)) return error;
+  *text = node::format_contexts({figure});
+  return {};
+}
+
+// Made by the process that watches, which also removes it when the other one was killed.
+class EmptyDirectory {
+ public:
+  Error make() {
+    std::string path = "/tmp/vgpu-probe-XXXXXX";
+    if (mkdtemp(path.data()) == nullptr) return system_error("cannot create a directory in /tmp");
+    path_ = std::move(path);
+    return {};
+  }
+  ~EmptyDirectory() {
+    if (!path_.empty()) rmdir(path_.c_str());
+  }
+  const std::string &path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+Error answer_to(const Options &options, const std::string &empty_directory, std::string *text) {
+  if (!options.measure.empty()) return describe_context(options, empty_directory, text);
+  return options.processes ? describe_processes(options, text) : describe_node(options, text);
+}
+
 // In the child: what it starts or prints by the way must not hold or spoil our answer.
-[[noreturn]] void probe(const Options &options, pid_t watcher, int answer) {
+[[noreturn]] void probe(const Options &options, const std::string &empty_directory, pid_t watcher, int answer) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != watcher) _exit(1);
   sigset_t none;
@@ -91,7 +131,7 @@ Error describe_processes(const Options &options, std::string *text) {
   if (!null || dup2(null.get(), STDOUT_FILENO) < 0) _exit(1);
 
   std::string text;
-  const Error error = options.processes ? describe_processes(options, &text) : describe_node(options, &text);
+  const Error error = answer_to(options, empty_directory, &text);
   node::write_all(answer, error ? node::format_probe_error(error) : text);
   _exit(0);  // nothing of NVML's own that might want to hang at the end
 }
@@ -116,17 +156,17 @@ Error hang_error(pid_t child, const Options &options) {
   kill(child, SIGKILL);
   int status = 0;
   const bool died = wait_until(child, node::Deadline(kGrace_ms), &status);
-  return make_error(Fault::timeout, "NVML did not answer within %u ms%s; see what nvidia-smi says on this node",
-                    options.deadline_ms, died ? "" : " and hangs in the kernel");
+  return make_error(Fault::timeout, "%s did not answer within %u ms%s; see what nvidia-smi says on this node",
+                    options.asked(), options.deadline_ms, died ? "" : " and hangs in the kernel");
 }
 
-Error end_error(int status) {
+Error end_error(int status, const Options &options) {
   if (WIFSIGNALED(status)) {
-    return make_error(Fault::system, "NVML crashed (%s); see what nvidia-smi says on this node",
+    return make_error(Fault::system, "%s crashed (%s); see what nvidia-smi says on this node", options.asked(),
                       strsignal(WTERMSIG(status)));
   }
-  return make_error(Fault::system, "NVML ended the probe (status %d); see what nvidia-smi says on this node",
-                    WEXITSTATUS(status));
+  return make_error(Fault::system, "%s ended the probe (status %d); see what nvidia-smi says on this node",
+                    options.asked(), WEXITSTATUS(status));
 }
 
 Error watch(const Options &options, std::string *answer) {
@@ -136,6 +176,10 @@ Error watch(const Options &options, std::string *answer) {
   sigaddset(&chld, SIGCHLD);
   sigprocmask(SIG_BLOCK, &chld, nullptr);
 
+  EmptyDirectory no_mps;
+  if (!options.measure.empty()) {
+    if (Error error = no_mps.make()) return error;
+  }
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return system_error("cannot create a pipe for the probe");
   ScopedFd from_child(ends[0]);
@@ -145,18 +189,18 @@ Error watch(const Options &options, std::string *answer) {
     close(ends[1]);
     return system_error("cannot create a process for the probe");
   }
-  if (child == 0) probe(options, self, ends[1]);
+  if (child == 0) probe(options, no_mps.path(), self, ends[1]);
   close(ends[1]);
 
   int status = 0;
   const node::ReadEnd end = read_until(from_child.get(), deadline, answer);
   if (end != node::ReadEnd::complete || !wait_until(child, deadline, &status)) return hang_error(child, options);
-  if (answer->empty()) return end_error(status);
+  if (answer->empty()) return end_error(status, options);
   return {};
 }
 
 constexpr std::string_view kUsage =
-    "usage: vgpu-probe [--processes] [--nvml LIBRARY] [--hwloc-xml FILE] [--deadline-ms MS]\n";
+    "usage: vgpu-probe [--processes | --measure UUID] [--nvml LIBRARY] [--hwloc-xml FILE] [--deadline-ms MS]\n";
 constexpr std::string_view kVersion = "vgpu-probe (slurm-vgpu) " VGPU_VERSION "\n";
 
 }  // namespace

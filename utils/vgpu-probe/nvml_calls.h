@@ -16,6 +16,15 @@ struct Memory {
   unsigned long long used;
 };
 
+struct Memory2 {  // the second version
+  unsigned version;
+  unsigned long long total;
+  unsigned long long reserved;
+  unsigned long long free;
+  unsigned long long used;
+};
+inline constexpr unsigned kMemory2 = sizeof(Memory2) | 2u << 24;
+
 struct PciInfo {  // the third version
   char bus_id_legacy[16];
   unsigned domain;
@@ -45,6 +54,9 @@ struct Utilization {
 inline constexpr Result kInsufficientSize = 7;
 inline constexpr unsigned long long kNoValue = ~0ull;  // NVML_VALUE_NOT_AVAILABLE
 
+inline constexpr int kComputeModeDefault = 0;
+inline constexpr unsigned kDriverVersionSize = 80;  // NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE
+
 inline constexpr unsigned kUuidSize = 96;  // NVML_DEVICE_UUID_V2_BUFFER_SIZE
 
 struct Calls {
@@ -65,6 +77,11 @@ struct Calls {
   Result (*compute_instance_id)(Device, unsigned *);
   Result (*compute_processes)(Device, unsigned *, Process *);
   Result (*device_by_uuid)(const char *, Device *);
+  Result (*graphics_processes)(Device, unsigned *, Process *);
+  Result (*compute_mode)(Device, int *);
+  Result (*gpu_of_mig_device)(Device, Device *);
+  Result (*memory_info_2)(Device, Memory2 *);  // null before R510
+  Result (*driver_version)(char *, unsigned);
   Result (*utilization)(Device, Utilization *, unsigned *, unsigned long long since_us);
 
   bool knows_mig() const {

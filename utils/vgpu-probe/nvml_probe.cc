@@ -1,6 +1,5 @@
 #include "nvml_probe.h"
 
-#include <dlfcn.h>
 #include <time.h>
 
 #include <algorithm>
@@ -9,48 +8,13 @@
 #include <map>
 #include <optional>
 
-#include "nvml_calls.h"
+#include "nvml_library.h"
 
 namespace vgpu::probe {
 
 namespace {
 
 constexpr char kCapabilities[] = "/proc/driver/nvidia/capabilities";
-
-template <typename Function>
-void find(void *library, const char *name, Function *function) {
-  *function = reinterpret_cast<Function>(dlsym(library, name));
-}
-
-Error load(const std::string &library, nvml::Calls *calls) {
-  void *handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) {
-    return make_error(Fault::not_found, "NVML cannot be loaded: %s; install the NVIDIA driver on this node", dlerror());
-  }
-  find(handle, "nvmlInit_v2", &calls->init);
-  find(handle, "nvmlErrorString", &calls->error_string);
-  find(handle, "nvmlDeviceGetCount_v2", &calls->device_count);
-  find(handle, "nvmlDeviceGetHandleByIndex_v2", &calls->device_by_index);
-  find(handle, "nvmlDeviceGetUUID", &calls->uuid);
-  find(handle, "nvmlDeviceGetMinorNumber", &calls->minor_number);
-  find(handle, "nvmlDeviceGetPciInfo_v3", &calls->pci_info);
-  find(handle, "nvmlDeviceGetMemoryInfo", &calls->memory_info);
-  if (calls->init == nullptr || calls->error_string == nullptr || calls->device_count == nullptr ||
-      calls->device_by_index == nullptr || calls->uuid == nullptr || calls->minor_number == nullptr ||
-      calls->pci_info == nullptr || calls->memory_info == nullptr) {
-    return make_error(Fault::foreign, "%s is no NVML library, or one from before driver R390; update the driver",
-                      library.c_str());
-  }
-  find(handle, "nvmlDeviceGetMigMode", &calls->mig_mode);
-  find(handle, "nvmlDeviceGetMaxMigDeviceCount", &calls->max_mig_devices);
-  find(handle, "nvmlDeviceGetMigDeviceHandleByIndex", &calls->mig_device_by_index);
-  find(handle, "nvmlDeviceGetGpuInstanceId", &calls->gpu_instance_id);
-  find(handle, "nvmlDeviceGetComputeInstanceId", &calls->compute_instance_id);
-  find(handle, "nvmlDeviceGetComputeRunningProcesses_v2", &calls->compute_processes);
-  find(handle, "nvmlDeviceGetHandleByUUID", &calls->device_by_uuid);
-  find(handle, "nvmlDeviceGetProcessUtilization", &calls->utilization);
-  return {};
-}
 
 // Reads one GPU. The first call that fails stops it: `result_` says why.
 class Reader {
@@ -101,6 +65,11 @@ class Reader {
     nvml::Memory memory = {};
     if (!ok(calls_.memory_info(handle, &memory))) return false;
     device->identity.memory_bytes = memory.total;
+    nvml::Memory2 more = {nvml::kMemory2, 0, 0, 0, 0};
+    if (calls_.memory_info_2 != nullptr && calls_.memory_info_2(handle, &more) == nvml::kSuccess &&
+        more.reserved < memory.total) {
+      device->usable_bytes = memory.total - more.reserved;
+    }
     return true;
   }
 
@@ -139,15 +108,6 @@ class Reader {
   const nvml::Calls &calls_;
   nvml::Result result_ = nvml::kSuccess;
 };
-
-Error start_nvml(const std::string &library, nvml::Calls *calls) {
-  if (Error error = load(library, calls)) return error;
-  if (const nvml::Result result = calls->init(); result != nvml::kSuccess) {
-    return make_error(Fault::system, "NVML does not start: %s; see what nvidia-smi says on this node",
-                      calls->error_string(result));
-  }
-  return {};
-}
 
 Error read_devices(const nvml::Calls &calls, node::Node *node) {
   unsigned count = 0;
@@ -198,20 +158,12 @@ std::optional<std::map<int, int>> read_utilization(const nvml::Calls &calls, nvm
 void read_processes(const nvml::Calls &calls, const char *uuid, std::vector<node::GpuProcess> *processes) {
   nvml::Device device = nullptr;
   if (calls.device_by_uuid(uuid, &device) != nvml::kSuccess) return;
-  std::vector<nvml::Process> found(64);
-  unsigned count = 0;
-  nvml::Result result = nvml::kInsufficientSize;
-  // More may come while we make room for those that are there.
-  for (int attempt = 0; result == nvml::kInsufficientSize && attempt < 8; ++attempt) {
-    if (attempt > 0) found.resize(2 * std::size_t{count} + 64);
-    count = static_cast<unsigned>(found.size());
-    result = calls.compute_processes(device, &count, found.data());
-  }
-  if (result != nvml::kSuccess) return;
-  const auto shares = count > 0 ? read_utilization(calls, device) : std::nullopt;
-  for (unsigned i = 0; i < count; ++i) {
-    const unsigned long long bytes = found[i].used_memory;
-    const auto pid = static_cast<int>(found[i].pid);
+  std::vector<nvml::Process> found;
+  if (!list_processes(calls.compute_processes, device, &found)) return;
+  const auto shares = !found.empty() ? read_utilization(calls, device) : std::nullopt;
+  for (const nvml::Process &process : found) {
+    const unsigned long long bytes = process.used_memory;
+    const auto pid = static_cast<int>(process.pid);
     const int share = !shares ? -1 : shares->contains(pid) ? shares->at(pid) : 0;
     processes->push_back({uuid, pid, bytes == nvml::kNoValue ? 0 : bytes, share});
   }
@@ -232,6 +184,7 @@ std::string mig_device_file(const std::string &capabilities, int gpu_minor, unsi
 Error probe_nvml(const std::string &library, node::Node *node) {
   nvml::Calls calls = {};
   if (Error error = start_nvml(library, &calls)) return error;
+  node->driver = driver_version(calls);
   return read_devices(calls, node);
 }
 

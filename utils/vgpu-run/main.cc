@@ -44,17 +44,24 @@ int complain(const Error &error) {
   return kOwnFailure;
 }
 
+void print_lines(const std::vector<std::string> &lines) {
+  for (const std::string &line : lines) node::print_error("%s", line.c_str());
+}
+
 void preload(const std::string &library) {
   const char *old = std::getenv("LD_PRELOAD");
   setenv("LD_PRELOAD", node::with_library(old != nullptr ? old : "", library).c_str(), 1);
 }
 
 int run_in_outer_region(const Options &options, const std::string &region) {
-  if (options.memory || options.sm_percent || !options.gpus.empty()) {
-    node::print_error("the limits of %s stay in force; --gpu-mem, --gpu-sm and --gpus change nothing here",
+  if (options.memory || options.sm_percent || !options.gpus.empty() || options.context != 0) {
+    node::print_error("the limits of %s stay in force; --gpu-mem, --gpu-sm, --gpus and --context change nothing here",
                       region.c_str());
   }
-  return run_ranks(options.ranks, options.command, hold_signals());
+  std::vector<std::string> deaths;
+  const int status = run_ranks(options.ranks, options.command, hold_signals(), &deaths);
+  print_lines(deaths);
+  return status;
 }
 
 // There libvgpu believes only in regions that root made, or every job could make itself a wider one.
@@ -83,10 +90,12 @@ int run_in_own_region(const Options &options) {
   setenv("VGPU_REGION", region.path().c_str(), 1);
   // By UUID: CUDA counts GPUs in another order than nvidia-smi.
   if (!options.gpus.empty()) setenv("CUDA_VISIBLE_DEVICES", uuid_list(devices).c_str(), 1);
-  const int status = run_ranks(options.ranks, options.command, signals);
+  std::vector<std::string> deaths;
+  const int status = run_ranks(options.ranks, options.command, signals, &deaths);
   const std::vector<std::string> summary = summarize(region.path());
   region.remove();  // first: a reader who is slow to take our words must not keep it
-  for (const std::string &line : summary) node::print_error("%s", line.c_str());
+  print_lines(deaths);
+  print_lines(summary);
   return status;
 }
 

@@ -22,7 +22,7 @@ constexpr char kFooter[] =
 
 constexpr char kUsage[] =
     "usage: vgpu-run [-n N] [--gpu-mem=SIZE] [--gpu-sm=PERCENT] [--gpus=LIST]\n"
-    "                -- PROGRAM [ARG...]\n";
+    "                [--context=SIZE] -- PROGRAM [ARG...]\n";
 
 int complain(const std::string &sentence) {
   std::fprintf(stderr, "vgpu-run: %s; see vgpu-run --help\n", sentence.c_str());
@@ -45,7 +45,7 @@ std::string take_command(std::vector<std::string> rest, std::vector<std::string>
 
 std::optional<Options> parse_options(int argc, char **argv, int *status) {
   Options options;
-  std::string memory, sm;
+  std::string memory, sm, context;
   CommandLine line({.name = "vgpu-run",
                     .version = "vgpu-run (slurm-vgpu) " VGPU_VERSION,
                     .purpose = "Runs the ranks of a program under a common limit on GPU memory and GPU time.",
@@ -57,6 +57,7 @@ std::optional<Options> parse_options(int argc, char **argv, int *status) {
   known.add_text("--gpu-mem", &memory, "SIZE", "memory of all ranks together on each GPU");
   known.add_text("--gpu-sm", &sm, "PERCENT", "share of each GPU's time, 1 to 100");
   known.add_numbers("--gpus", &options.gpus, "LIST", "use only these GPUs, numbered as by nvidia-smi -L: 0,2");
+  known.add_text("--context", &context, "SIZE", "what a CUDA context takes, if it is not known");
   known.add_text("--library", &options.library, "PATH", "preload this libvgpu.so");
   line.allow_remaining();
 
@@ -78,6 +79,13 @@ std::optional<Options> parse_options(int argc, char **argv, int *status) {
   }
   if (known.was_given("--gpu-sm")) {
     if (const Error error = node::parse_sm("--gpu-sm", sm, &options.sm_percent.emplace())) {
+      node::print_error("%s", error.text);
+      *status = kOwnFailure;
+      return {};
+    }
+  }
+  if (known.was_given("--context")) {
+    if (const Error error = node::parse_size("--context", context, &options.context)) {
       node::print_error("%s", error.text);
       *status = kOwnFailure;
       return {};

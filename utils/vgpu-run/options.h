@@ -14,6 +14,7 @@ struct Options {
   std::uint64_t ranks = 1;
   std::optional<node::MemoryLimits> memory;
   std::optional<std::uint32_t> sm_percent;
+  std::uint64_t context = 0;         // bytes that a context takes; 0: as it is known
   std::vector<unsigned> gpus;        // their places among the GPUs of the machine; empty: all of them
   std::string library;               // empty: where it was installed or built
   std::vector<std::string> command;  // never empty

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <set>
 
 #include "base/scoped.h"
@@ -63,7 +64,7 @@ class Ranks {
           number_rank(rank, ranks);
           become_rank(self, arguments.data(), report.get());
         }
-        running_.insert(child);
+        running_.emplace(child, rank);
       }
     }
     int reason = 0;
@@ -82,11 +83,31 @@ class Ranks {
       if (sigwaitinfo(&awaited, &info) < 0) continue;
       if (info.si_signo == SIGCHLD) {
         while (reap(WNOHANG)) continue;
-      } else if (info.si_code != SI_KERNEL) {  // the terminal has sent its own to every process of the group
-        signal_all(info.si_signo);
+        continue;
       }
+      expected_.insert(info.si_signo);
+      // The terminal has sent its own to every process of the group.
+      if (info.si_code != SI_KERNEL) signal_all(info.si_signo);
     }
     return worst_;
+  }
+
+  // Who ended by a signal that did not come by way of us: killed for want of host memory, crashed, ended by a neighbour.
+  std::vector<std::string> describe_deaths() const {
+    constexpr std::size_t kNamed = 8;
+    std::vector<std::string> lines;
+    std::size_t more = 0;
+    for (const auto &[rank, death] : deaths_) {
+      if (expected_.contains(death.signal)) continue;
+      if (lines.size() == kNamed) {
+        ++more;
+        continue;
+      }
+      lines.push_back("rank " + std::to_string(rank) + " (pid " + std::to_string(death.pid) + ") was ended by signal " +
+                      std::to_string(death.signal) + " (" + strsignal(death.signal) + ")");
+    }
+    if (more > 0) lines.push_back("and " + std::to_string(more) + " more ranks were ended by signals");
+    return lines;
   }
 
  private:
@@ -107,10 +128,13 @@ class Ranks {
   }
 
   // Signals that came while the ranks were being started reached some of them at most: now all get them.
-  void forward_early() const {
+  void forward_early() {
     const sigset_t forwarded = forwarded_signals();
     const timespec at_once = {};
-    for (int number; (number = sigtimedwait(&forwarded, nullptr, &at_once)) > 0;) signal_all(number);
+    for (int number; (number = sigtimedwait(&forwarded, nullptr, &at_once)) > 0;) {
+      expected_.insert(number);
+      signal_all(number);
+    }
   }
 
   // False when there is nothing to reap now.
@@ -119,16 +143,27 @@ class Ranks {
     const pid_t child = waitpid(-1, &status, options);
     if (child < 0 && errno == ECHILD) running_.clear();
     if (child <= 0) return child < 0 && errno == EINTR;
-    if (running_.erase(child) != 0) worst_ = std::max(worst_, rank_status(status));
+    const auto found = running_.find(child);
+    if (found == running_.end()) return true;
+    if (WIFSIGNALED(status)) deaths_[found->second] = {child, WTERMSIG(status)};
+    worst_ = std::max(worst_, rank_status(status));
+    running_.erase(found);
     return true;
   }
 
   void signal_all(int number) const {
-    for (const pid_t child : running_) kill(child, number);
+    for (const auto &[child, rank] : running_) kill(child, number);
   }
 
+  struct Death {
+    pid_t pid;
+    int signal;
+  };
+
   const CallersSignals &signals_;
-  std::set<pid_t> running_;  // not reaped yet, so that their PIDs are theirs
+  std::map<pid_t, unsigned> running_;  // ranks that are not reaped yet, so that their PIDs are theirs
+  std::map<unsigned, Death> deaths_;   // by rank
+  std::set<int> expected_;             // signals that all ranks got, from us or from the terminal
   int worst_ = 0;
 };
 
@@ -145,10 +180,15 @@ CallersSignals hold_signals() {
   return old;
 }
 
-int run_ranks(unsigned ranks, const std::vector<std::string> &command, const CallersSignals &signals) {
+int run_ranks(unsigned ranks, const std::vector<std::string> &command, const CallersSignals &signals,
+              std::vector<std::string> *deaths) {
   Ranks group(signals);
   const int trouble = group.start(ranks, command);
-  if (trouble == 0) return group.wait();
+  if (trouble == 0) {
+    const int status = group.wait();
+    *deaths = group.describe_deaths();
+    return status;
+  }
   if (trouble < 0) {
     node::print_error("cannot start %u ranks: %s; ask for fewer, or see ulimit -u", ranks, strerror(errno));
     return kOwnFailure;

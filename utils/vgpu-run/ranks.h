@@ -19,8 +19,9 @@ struct CallersSignals {
 CallersSignals hold_signals();
 
 // The ranks inherit our environment, with their number and their count (VGPU_RANK, VGPU_SIZE), and our standard streams,
-// and do not outlive us. Returns the exit status of vgpu-run; what
-// went wrong has been said.
-int run_ranks(unsigned ranks, const std::vector<std::string> &command, const CallersSignals &signals);
+// and do not outlive us. Returns the exit status of vgpu-run; what kept them from starting has been said. `deaths`: a
+// sentence for each rank that a signal ended which did not go to all.
+int run_ranks(unsigned ranks, const std::vector<std::string> &command, const CallersSignals &signals,
+              std::vector<std::string> *deaths);
 
 }  // namespace vgpu::run

@@ -28,20 +28,15 @@ struct Entry {
   std::optional<std::uint64_t> counted;
 };
 
-std::uint64_t counted_for(const RegionView &region, int pid, const std::string &uuid) {
-  const region::Snapshot &snapshot = *region.snapshot;
-  std::uint64_t bytes = 0;
-  for (unsigned i = 0; i < snapshot.ranks(); ++i) {
-    const region::RankSnapshot &rank = snapshot.rank(i);
-    const bool is_it =
-        static_cast<int>(rank.owner.pid) == pid || (rank.info_valid && static_cast<int>(rank.info.host_pid) == pid);
-    for (unsigned dev = 0; is_it && dev < snapshot.ndev(); ++dev) {
-      if (uuid != region.devices[dev].uuid) continue;
-      for (unsigned kind = 0; kind < region::kKinds; ++kind)
-        bytes += snapshot.memory(i, dev, static_cast<region::Kind>(kind));
-    }
-  }
-  return bytes;
+std::uint64_t missing_in(const Entry &entry, const node::GpuProcess &process) {
+  const std::uint64_t counted = entry.counted.value_or(process.bytes);
+  return process.bytes > counted + node::kCountTolerance ? process.bytes - counted : 0;
+}
+
+std::string verdict_of(const Entry &entry, std::uint64_t missing) {
+  if (entry.region == nullptr) return "NOT COUNTED";
+  if (!entry.sure) return "may be a rank in a PID namespace";
+  return missing == 0 ? "counted" : "counted, but " + node::format_bytes(missing >> 20 << 20) + " too little";
 }
 
 Entry find_entry(const NodeView &view, const node::GpuProcess &process) {
@@ -50,7 +45,8 @@ Entry find_entry(const NodeView &view, const node::GpuProcess &process) {
     if (!region.snapshot) continue;
     const node::CountedProcesses counted(*region.snapshot);
     if (!counted.covers_gpu(process.uuid)) continue;
-    if (counted.contains(process.pid)) return {&region, true, counted_for(region, process.pid, process.uuid)};
+    if (counted.contains(process.pid))
+      return {&region, true, node::counted_memory(*region.snapshot, process.pid, process.uuid)};
     if (counted.may_contain_by_other_pid(process.pid)) maybe = {&region, false, {}};
   }
   return maybe;
@@ -81,7 +77,7 @@ int audit(const Options &options) {
     const Entry entry = find_entry(view, process);
     const bool missing = entry.region == nullptr;
     uncounted = uncounted || missing;
-    const char *verdict = missing ? "NOT COUNTED" : entry.sure ? "counted" : "may be a rank in a PID namespace";
+    const std::uint64_t too_little = missing_in(entry, process);
     const auto number = numbers.find(process.uuid);
     table.add_row({{std::to_string(process.pid)},
                    {owner_of(process.pid)},
@@ -90,7 +86,9 @@ int audit(const Options &options) {
                    {size_text(process.bytes, style)},
                    {size_text(entry.counted, style)},
                    {missing ? kUnknown : entry.region->job},
-                   {verdict, missing ? kRed : ""}});
+                   {verdict_of(entry, too_little), missing          ? kRed
+                                                   : too_little > 0 ? kYellow
+                                                                    : ""}});
   }
   if (!print(table.text({options.header, options.parsable, wants_color(options.color), ""}))) return kRefused;
   const int status = complain_about(view.troubles);

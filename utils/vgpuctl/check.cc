@@ -154,6 +154,7 @@ int check(const Options &options) {
   Findings findings;
   check_driver(&findings);
   check_gpus(options, &findings);
+  check_contexts(options, &findings);
   check_directory(options, &findings);
   check_install(options, &findings);
   check_regions(options, &findings);

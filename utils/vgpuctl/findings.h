@@ -40,6 +40,9 @@ class Findings {
   bool stale_ = false;
 };
 
+// What contexts take; measures it if that was asked for.
+void check_contexts(const Options &options, Findings *findings);
+
 // Library, plugin and plugstack.conf.
 void check_install(const Options &options, Findings *findings);
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "node/node.h"
+
 namespace vgpu::ctl {
 
 namespace {
@@ -24,6 +26,9 @@ Json device_json(const DeviceView &device) {
       {"numa_node", device.numa_node < 0 ? Json(nullptr) : Json(device.numa_node)},
       {"cpus", text_or_null(device.cpus)},
       {"device_memory_bytes", device.device_bytes == 0 ? Json(nullptr) : Json(device.device_bytes)},
+      {"usable_memory_bytes", device.usable_bytes == 0 ? Json(nullptr) : Json(device.usable_bytes)},
+      {"context_bytes", device.context.bytes == 0 ? Json(nullptr) : Json(device.context.bytes)},
+      {"context_from", device.context.bytes == 0 ? Json(nullptr) : Json(node::name_of(device.context.source))},
       {"memory_limit_bytes", device.limit},
       {"memory_used_bytes", known(device.used)},
       {"memory_peak_bytes", known(device.peak)},

@@ -1,9 +1,10 @@
 // vgpuctl metrics: what Prometheus wants to know, in its text format. When root looks, each region also gets a sample of
-// its memory for its report: nobody else comes by regularly.
+// its memory for its report, and ranks that sleep are charged what their contexts take: nobody else comes by regularly.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -13,6 +14,7 @@
 #include "base/scoped.h"
 #include "commands.h"
 #include "node/history.h"
+#include "node/settle.h"
 #include "node/small_files.h"
 #include "sm_use.h"
 #include "status.h"
@@ -141,13 +143,43 @@ void sample(const NodeView &view) {
   }
 }
 
+bool has_ranks(const NodeView &view) {
+  return std::any_of(view.regions.begin(), view.regions.end(), [](const RegionView &region) {
+    return !region.is_private && region.snapshot && region.snapshot->ranks() > 0;
+  });
+}
+
+// What NVML says is also the occasion to charge sleeping ranks what their contexts really take. `view`: a look, which
+// becomes a later one.
+void settle(const Options &options, NodeView *view) {
+  constexpr timespec kPause = {0, (node::kRest_ms + 10) * 1'000'000L};
+  if (!has_ranks(*view)) return add_sm_use(options, view);
+  nanosleep(&kPause, nullptr);
+  NodeView later = look(options, region::Detail::tokens);
+  std::vector<node::GpuProcess> processes;
+  const bool known = !list_gpu_processes(options.probe(), &processes);
+  unsigned settled = 0;
+  for (const RegionView &now : later.regions) {
+    for (const RegionView &earlier : view->regions) {
+      if (!known || now.is_private || now.path != earlier.path || !now.snapshot || !earlier.snapshot) continue;
+      settled += settle_contexts(now.path, *earlier.snapshot, *now.snapshot, processes);
+    }
+  }
+  *view = settled > 0 ? look(options, region::Detail::tokens) : std::move(later);
+  if (known) add_sm_use(processes, view);
+}
+
 }  // namespace
 
 int metrics(const Options &options) {
   const bool samples = geteuid() == 0;
   NodeView view = look(options, region::Detail::tokens, options.ask_nvml || samples ? Ranks::keep : Ranks::drop);
+  if (options.ask_nvml && samples) {
+    settle(options, &view);
+  } else if (options.ask_nvml) {
+    add_sm_use(options, &view);
+  }
   if (samples) sample(view);
-  if (options.ask_nvml) add_sm_use(options, &view);
   const std::string text = metrics_text(view);
   if (!options.output.empty() && options.output != "-") {
     if (const Error error = node::replace_file(options.output, text)) return complain(error);

@@ -155,6 +155,7 @@ class Parser {
     constexpr std::uint64_t kLargestPid = 1 << 22;  // of any Linux
     CommandOptions command = add("check", "check the installation on this node", check);
     command.add_count("--pid", &options_.pid, "PID", "also check that this process is limited", {1, kLargestPid});
+    command.add_flag("--measure", &options_.measure, "measure what a CUDA context takes on each GPU; for root");
     command.add_text("--library", &options_.library, "PATH", "the libvgpu.so to check");
     command.add_text("--plugin", &options_.plugin, "PATH", "the spank_vgpu.so to check");
     add_plugstack(&command);

@@ -46,6 +46,7 @@ struct Options {
   std::string job_files;  // a directory for dcgm-exporter
   bool ask_nvml = true;
   bool dry_run = false;
+  bool measure = false;
   bool force = false;
   std::uint64_t grace_s = 0;
   std::optional<node::MemoryLimits> memory;

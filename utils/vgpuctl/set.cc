@@ -44,14 +44,18 @@ Error plan(const Options &options, const RegionView &region, std::vector<Change>
     if (!is_chosen(device)) continue;
     Change change = {dev, {}};
     change.limits.dev = dev;
+    const std::uint64_t room = device.usable_bytes != 0 ? device.usable_bytes : device.device_bytes;
     if (options.memory) {
-      if (Error error = options.memory->resolve("--gpu-mem", index, device.device_bytes, &change.limits.memory_limit)) {
+      if (Error error = options.memory->resolve("--gpu-mem", index, room, &change.limits.memory_limit)) {
         return error;
       }
-      if (device.device_bytes != 0 && change.limits.memory_limit > device.device_bytes) {
+      if (change.limits.memory_limit <= device.device_bytes) {
+        change.limits.memory_limit = std::min(change.limits.memory_limit, room);
+      }
+      if (room != 0 && change.limits.memory_limit > room) {
         return make_error(Fault::invalid, "--gpu-mem=%s: GPU %s has no more than %s",
                           node::format_bytes(change.limits.memory_limit).c_str(), device.gpu.c_str(),
-                          node::format_bytes(device.device_bytes).c_str());
+                          node::format_bytes(room).c_str());
       }
     }
     if (options.sm_percent) change.limits.sm_percent = *options.sm_percent;
@@ -72,6 +76,7 @@ Error check_room(const Options &options, const RegionView &region, const std::ve
     if (device.device_bytes == 0) continue;
     region::DeviceSpec spec;
     spec.identity = region.snapshot->device(change.limits.dev).identity;
+    spec.usable_bytes = region.snapshot->device(change.limits.dev).usable_bytes;
     spec.memory_limit = change.limits.memory_limit;
     larger.push_back(spec);
   }
@@ -79,7 +84,9 @@ Error check_room(const Options &options, const RegionView &region, const std::ve
   Plugstack site;  // where it says nothing, nobody overcommits
   Error unknown = read_plugstack(options, &site);
   if (!unknown) unknown = site.bad_keys;
-  const Error error = node::admit(options.directory(), site.config.overcommit_percent, region.job, larger);
+  std::vector<Error> unreadable;
+  const Error error = node::admit(options.directory(), site.config.overcommit_percent, region.job, larger, &unreadable);
+  for (const Error &trouble : unreadable) node::print_error("%s; its limits are not counted", trouble.text);
   if (error.fault == Fault::invalid) {
     if (unknown) {
       node::print_error("%s", unknown.text);
@@ -118,7 +125,7 @@ Error set_limits(const Options &options, RegionView *region) {
   }
   // Whoever raises a limit takes part in admission; a user's own region is nobody else's business.
   RegionView before;
-  if (Error error = look_at_job(options, region::Detail::memory, &before)) return error;
+  if (Error error = look_at_job(options, region::Detail::tokens, &before)) return error;
   node::DirectoryLock lock;
   if (!before.is_private) {
     if (geteuid() != 0) {
@@ -126,14 +133,14 @@ Error set_limits(const Options &options, RegionView *region) {
     }
     if (Error error = options.directory().lock_admission(&lock)) return error;
     // Somebody may have changed them while we waited.
-    if (Error error = look_at_job(options, region::Detail::memory, &before)) return error;
+    if (Error error = look_at_job(options, region::Detail::tokens, &before)) return error;
   }
   std::vector<Change> changes;
   if (Error error = plan(options, before, &changes)) return error;
   if (Error error = check_room(options, before, changes)) return error;
   // Some may be set when others could not be: what was done is noted.
   const Error error = change_all(before, changes);
-  if (Error gone = look_at_job(options, region::Detail::memory, region)) return error ? error : gone;
+  if (Error gone = look_at_job(options, region::Detail::tokens, region)) return error ? error : gone;
   note(before, *region);
   return error;
 }

@@ -38,6 +38,14 @@ std::string device_text(const DeviceView &device, const ColumnStyle &style) {
                       (device.numa_node < 0 ? kUnknown : std::to_string(device.numa_node)) + ", cores " +
                       (device.cpus.empty() ? kUnknown : device.cpus);
   if (device.device_bytes != 0) place += ", " + size_text(device.device_bytes, style) + " in all";
+  if (device.usable_bytes != 0 && device.usable_bytes != device.device_bytes) {
+    place += ", " + size_text(device.usable_bytes, style) + " usable";
+  }
+  if (device.context.bytes != 0) {
+    const bool is_sites = device.context.source == region::ContextSource::site;
+    text += line("context", size_text(device.context.bytes, style) + " for each process, " +
+                                (is_sites ? "set by the site" : "measured on this GPU"));
+  }
   text += line("device", place);
   text += line("state", name_of(device.state));
   return text;

@@ -27,6 +27,10 @@ void read_again(RegionView *region) {
 void add_sm_use(const Options &options, NodeView *view) {
   std::vector<node::GpuProcess> processes;
   if (view->regions.empty() || list_gpu_processes(options.probe(), &processes)) return;
+  add_sm_use(processes, view);
+}
+
+void add_sm_use(const std::vector<node::GpuProcess> &processes, NodeView *view) {
   for (RegionView &region : view->regions) {
     if (!region.snapshot) continue;
     const node::CountedProcesses counted(*region.snapshot);

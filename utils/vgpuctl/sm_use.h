@@ -8,12 +8,14 @@
 #include <string>
 #include <utility>
 
+#include "node/processes.h"
 #include "view.h"
 
 namespace vgpu::ctl {
 
 // From NVML. Leaves it as it is where NVML does not answer; that is not worth a word in a list of jobs.
 void add_sm_use(const Options &options, NodeView *view);
+void add_sm_use(const std::vector<node::GpuProcess> &processes, NodeView *view);
 
 // From the regions. The first time that it meets a job it waits for a tenth of a second, later it has what it saw before.
 // Where no job has an SM limit it does nothing.

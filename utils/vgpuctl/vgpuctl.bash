@@ -58,7 +58,7 @@ _vgpuctl() {
     metrics) options+=" --output --job-files --no-sm" ;;
     gc) options+=" --dry-run --older-than" ;;
     set) options+=" --gpu-mem --gpu-sm --gpu --plugstack --force" ;;
-    check) options+=" --pid --library --plugin --plugstack --no-color" ;;
+    check) options+=" --pid --measure --library --plugin --plugstack --no-color" ;;
     topo) options+=" --svg --hwloc-xml" ;;
     audit) options+=" --noheader --parsable --bytes --no-color" ;;
     *) options+=" --version $commands" ;;

@@ -15,6 +15,7 @@
 #include "node/print_error.h"
 #include "node/private_region.h"
 #include "node/region_limits.h"
+#include "node/used_memory.h"
 #include "status.h"
 
 namespace vgpu::ctl {
@@ -96,7 +97,7 @@ unsigned processes_on(const region::Snapshot &region, unsigned dev) {
 
 void add_use(const region::Snapshot &region, unsigned dev, DeviceView *view) {
   const region::DeviceSnapshot &device = region.device(dev);
-  view->used = device.memory_used;
+  view->used = node::used_memory(region, dev);
   view->peak = device.memory_peak;
   view->refused = device.refused;
   view->processes = processes_on(region, dev);
@@ -120,6 +121,8 @@ DeviceView describe_device(const region::DeviceSpec &spec, unsigned dev,
   view.numa_node = spec.identity.numa_node;
   view.cpus = printable(spec.identity.cpuset);
   view.device_bytes = spec.identity.memory_bytes;
+  view.usable_bytes = spec.usable_bytes;
+  view.context = spec.context;
   view.limit = std::max<std::uint64_t>(spec.memory_limit, 1);  // nothing is ever divided by zero
   view.sm_percent = spec.sm_percent;
   return view;
@@ -149,7 +152,13 @@ class Reader {
       std::vector<region::DeviceSpec> devices;
       for (unsigned dev = 0; dev < snapshot.ndev(); ++dev) {
         const region::DeviceSnapshot &device = snapshot.device(dev);
-        devices.push_back({device.identity, device.memory_limit, device.sm_percent});
+        region::DeviceSpec spec;
+        spec.identity = device.identity;
+        spec.memory_limit = device.memory_limit;
+        spec.sm_percent = device.sm_percent;
+        spec.context = device.context;
+        spec.usable_bytes = device.usable_bytes;
+        devices.push_back(spec);
       }
       describe(snapshot.job(), devices, &found);
       found.created = snapshot.created();

@@ -33,11 +33,13 @@ struct DeviceView {
   int numa_node = -1;
   std::string cpus;
   std::uint64_t device_bytes = 0;
+  std::uint64_t usable_bytes = 0;  // without what the driver keeps for itself; 0: not known
+  region::ContextFigure context;   // what is reserved for a context, as root measured it or the site said
   std::uint64_t limit = 0;
   std::uint32_t sm_percent = 100;
   State state = State::hidden;
 
-  std::optional<std::uint64_t> used;
+  std::optional<std::uint64_t> used;  // by those who live
   std::optional<std::uint64_t> peak;
   std::optional<std::uint64_t> refused;
   std::optional<unsigned> processes;          // that live, and hold memory here
