@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <signal.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +17,7 @@
 #include <initializer_list>
 
 #include "base/file_lock.h"
+#include "base/file_status.h"
 #include "files.h"
 #include "names.h"
 #include "region.h"
@@ -48,8 +48,8 @@ void let_die_of(std::initializer_list<int> signals) {
 }
 
 bool has_full_size(const ScopedFd &usage, unsigned ndev) {
-  struct statx status;
-  return statx(usage.get(), "", AT_EMPTY_PATH, STATX_SIZE, &status) == 0 && status.stx_size >= usage_size(ndev);
+  struct stat status;
+  return file_status(usage.get(), &status) && static_cast<std::size_t>(status.st_size) >= usage_size(ndev);
 }
 
 // Runs `work` on a mapping of the usage file in a child process. `work` must not allocate. False: it did not finish.

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "base/file_status.h"
 #include "files.h"
 #include "names.h"
 
@@ -54,17 +55,17 @@ Error check_spec(const RegionSpec &spec) {
 Error open_parent(const char *parent, ScopedFd *fd) {
   *fd = ScopedFd(open(parent, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!*fd) return system_error("cannot open the region directory %s", parent);
-  struct statx status;
-  if (statx(fd->get(), "", AT_EMPTY_PATH, STATX_BASIC_STATS, &status) != 0) {
+  struct stat status;
+  if (!file_status(fd->get(), &status)) {
     return system_error("cannot stat the region directory %s", parent);
   }
-  if (status.stx_uid != 0 && status.stx_uid != geteuid()) {
+  if (status.st_uid != 0 && status.st_uid != geteuid()) {
     return make_error(Fault::wrong_owner, "the region directory %s belongs to uid %u; chown it to root", parent,
-                      status.stx_uid);
+                      status.st_uid);
   }
-  if ((status.stx_mode & (S_IWGRP | S_IWOTH)) != 0) {
+  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     return make_error(Fault::writable, "the region directory %s may be written by others (mode %03o); chmod 0755",
-                      parent, status.stx_mode & 0777u);
+                      parent, status.st_mode & 0777u);
   }
   return {};
 }

@@ -2,11 +2,12 @@
 #include "names.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+
+#include "base/file_status.h"
 
 namespace vgpu::region {
 
@@ -28,9 +29,7 @@ std::uint64_t header_checksum(const FileHeader &header) {
   return fnv1a(kFnvStart, &copy, sizeof copy);
 }
 
-FileIdentity identity_of(const struct statx &status) {
-  return {std::uint64_t{status.stx_dev_major} << 32 | status.stx_dev_minor, status.stx_ino};
-}
+FileIdentity identity_of(const struct stat &status) { return {status.st_dev, status.st_ino}; }
 
 // What is being looked at, for the sentences.
 struct Checked {
@@ -38,7 +37,7 @@ struct Checked {
   const char *name;
 };
 
-Error open_checked(int directory_fd, const Checked &what, int access, ScopedFd *fd, struct statx *status) {
+Error open_checked(int directory_fd, const Checked &what, int access, ScopedFd *fd, struct stat *status) {
   // O_NONBLOCK: a fifo in the file's place must not hang us before we see that it is one.
   *fd = ScopedFd(openat(directory_fd, what.name, access | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
   if (!*fd) {
@@ -51,20 +50,20 @@ Error open_checked(int directory_fd, const Checked &what, int access, ScopedFd *
     error.fault = fault;
     return error;
   }
-  if (statx(fd->get(), "", AT_EMPTY_PATH, STATX_BASIC_STATS, status) != 0) {
+  if (!file_status(fd->get(), status)) {
     return system_error("cannot stat %s/%s", what.directory, what.name);
   }
-  if (!S_ISREG(status->stx_mode)) {
+  if (!S_ISREG(status->st_mode)) {
     return make_error(Fault::foreign, "%s/%s is not a regular file", what.directory, what.name);
   }
-  if ((status->stx_mode & (S_IWGRP | S_IWOTH)) != 0) {
+  if ((status->st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     return make_error(Fault::writable, "%s/%s may be written by others than its owner (mode %03o)", what.directory,
-                      what.name, status->stx_mode & 0777u);
+                      what.name, status->st_mode & 0777u);
   }
   return {};
 }
 
-Error check_header(const Checked &what, const char *magic, const struct statx &status, int fd, FileHeader *header) {
+Error check_header(const Checked &what, const char *magic, const struct stat &status, int fd, FileHeader *header) {
   const ssize_t length = pread(fd, header, sizeof *header, 0);
   if (length < 0) return system_error("cannot read %s/%s", what.directory, what.name);
   if (length != static_cast<ssize_t>(sizeof *header)) {
@@ -84,9 +83,9 @@ Error check_header(const Checked &what, const char *magic, const struct statx &s
     return make_error(Fault::corrupt, "%s/%s claims %u devices and %u slots; its header is corrupted", what.directory,
                       what.name, header->ndev, header->slots);
   }
-  if (status.stx_size != header->file_size) {
+  if (static_cast<std::uint64_t>(status.st_size) != header->file_size) {
     return make_error(Fault::truncated, "%s/%s has %llu bytes instead of %llu", what.directory, what.name,
-                      static_cast<unsigned long long>(status.stx_size),
+                      static_cast<unsigned long long>(status.st_size),
                       static_cast<unsigned long long>(header->file_size));
   }
   return {};
@@ -109,16 +108,16 @@ Error open_directory(const char *directory, Trust trust, RegionFiles *files) {
     }
     return system_error("cannot open region %s", directory);
   }
-  struct statx status;
-  if (statx(files->directory.get(), "", AT_EMPTY_PATH, STATX_BASIC_STATS, &status) != 0) {
+  struct stat status;
+  if (!file_status(files->directory.get(), &status)) {
     return system_error("cannot stat region %s", directory);
   }
-  if (!is_trusted(status.stx_uid, trust, files->users)) {
-    return make_error(Fault::wrong_owner, "region %s belongs to uid %u, not to root", directory, status.stx_uid);
+  if (!is_trusted(status.st_uid, trust, files->users)) {
+    return make_error(Fault::wrong_owner, "region %s belongs to uid %u, not to root", directory, status.st_uid);
   }
-  if ((status.stx_mode & (S_IWGRP | S_IWOTH)) != 0) {
+  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     return make_error(Fault::writable, "region %s may be written by others than its owner (mode %03o)", directory,
-                      status.stx_mode & 0777u);
+                      status.st_mode & 0777u);
   }
   return {};
 }
@@ -149,10 +148,10 @@ Error check_sm_percent(std::uint32_t percent) {
 Error open_limits(const char *directory, Trust trust, int access, RegionFiles *files) {
   if (Error error = open_directory(directory, trust, files)) return error;
   const Checked what = {directory, kLimitsName};
-  struct statx status;
+  struct stat status;
   if (Error error = open_checked(files->directory.get(), what, access, &files->limits, &status)) return error;
-  if (!is_trusted(status.stx_uid, trust, files->users)) {
-    return make_error(Fault::wrong_owner, "%s/limits belongs to uid %u, not to root", directory, status.stx_uid);
+  if (!is_trusted(status.st_uid, trust, files->users)) {
+    return make_error(Fault::wrong_owner, "%s/limits belongs to uid %u, not to root", directory, status.st_uid);
   }
   FileHeader &header = files->header;
   if (Error error = check_header(what, kLimitsMagic, status, files->limits.get(), &header)) return error;
@@ -169,11 +168,11 @@ Error open_limits(const char *directory, Trust trust, int access, RegionFiles *f
 
 Error open_usage(const char *directory, int access, RegionFiles *files) {
   const Checked what = {directory, kUsageName};
-  struct statx status;
+  struct stat status;
   if (Error error = open_checked(files->directory.get(), what, access, &files->usage, &status)) return error;
-  if (files->users.outside(status.stx_uid) != files->job.uid) {
+  if (files->users.outside(status.st_uid) != files->job.uid) {
     return make_error(Fault::wrong_owner, "%s/usage belongs to uid %u, but the job is uid %u's", directory,
-                      status.stx_uid, files->job.uid);
+                      status.st_uid, files->job.uid);
   }
   FileHeader header;
   if (Error error = check_header(what, kUsageMagic, status, files->usage.get(), &header)) return error;
@@ -195,8 +194,8 @@ ScopedFd reopen_usage(const UsagePath &path, int access) {
   const ScopedFd directory_fd(open(path.directory, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!directory_fd) return {};
   ScopedFd fd(openat(directory_fd.get(), kUsageName, access | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
-  struct statx status;
-  if (!fd || statx(fd.get(), "", AT_EMPTY_PATH, STATX_INO, &status) != 0) return {};
+  struct stat status;
+  if (!fd || !file_status(fd.get(), &status)) return {};
   if (!(identity_of(status) == path.identity)) return {};
   return fd;
 }

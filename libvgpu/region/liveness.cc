@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/file_status.h"
 #include "files.h"
 #include "steps.h"
 
@@ -42,8 +42,8 @@ bool read_proc_stat(const char *path, ProcStat *stat) {
 }
 
 std::uint64_t inode_of(const char *path) {
-  struct statx status;
-  return statx(AT_FDCWD, path, 0, STATX_INO, &status) == 0 ? status.stx_ino : 0;
+  struct stat status;
+  return file_status(path, &status) ? status.st_ino : 0;
 }
 
 }  // namespace

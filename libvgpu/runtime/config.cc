@@ -1,13 +1,13 @@
 #include "config.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
 
 #include "base/early.h"
+#include "base/file_status.h"
 #include "base/scoped.h"
 #include "driver/flags.h"
 #include "region/names.h"
@@ -27,9 +27,9 @@ __attribute__((constructor)) void read_early() { driver::region_is_expected(); }
 
 // Nobody else may have written it, and its owner counts as the region's does.
 bool may_be_believed(int fd) {
-  struct statx status;
-  if (statx(fd, "", AT_EMPTY_PATH, STATX_UID | STATX_MODE, &status) != 0) return false;
-  return (status.stx_mode & (S_IWGRP | S_IWOTH)) == 0 && is_trusted(status.stx_uid, trust, region::UserMap());
+  struct stat status;
+  if (!file_status(fd, &status)) return false;
+  return (status.st_mode & (S_IWGRP | S_IWOTH)) == 0 && is_trusted(status.st_uid, trust, region::UserMap());
 }
 
 }  // namespace

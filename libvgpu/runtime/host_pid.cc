@@ -1,13 +1,13 @@
 #include "host_pid.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
 
 #include "base/clock.h"
+#include "base/file_status.h"
 #include "base/wiped.h"
 #include "contexts.h"
 #include "job_processes.h"
@@ -41,8 +41,8 @@ void sleep_until(std::uint64_t due_ns) {
 }
 
 bool in_initial_pid_namespace() {
-  struct statx status;
-  return statx(AT_FDCWD, "/proc/self/ns/pid", 0, STATX_INO, &status) == 0 && status.stx_ino == kInitialPidNamespace;
+  struct stat status;
+  return file_status("/proc/self/ns/pid", &status) && status.st_ino == kInitialPidNamespace;
 }
 
 }  // namespace

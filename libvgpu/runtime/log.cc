@@ -1,8 +1,6 @@
 #include "log.h"
 
-#include <fcntl.h>
 #include <poll.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/file_status.h"
 #include "driver/flags.h"
 
 namespace vgpu::runtime {
@@ -21,15 +20,15 @@ namespace {
 constexpr const char *kLevels[] = {"error", "warn", "info", "debug"};
 
 struct FileName {
-  std::uint32_t major, minor;
-  std::uint64_t inode;
+  dev_t device;
+  ino_t inode;
   bool operator==(const FileName &) const = default;
 };
 
 bool name_of_stderr(FileName *name) {
-  struct statx status;
-  if (statx(STDERR_FILENO, "", AT_EMPTY_PATH, STATX_INO, &status) != 0) return false;
-  *name = {status.stx_dev_major, status.stx_dev_minor, status.stx_ino};
+  struct stat status;
+  if (!file_status(STDERR_FILENO, &status)) return false;
+  *name = {status.st_dev, status.st_ino};
   return true;
 }
 

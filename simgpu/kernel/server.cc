@@ -86,6 +86,7 @@ bool Server::start(const NodeConfig &config) {
   node_->device_count = static_cast<uint32_t>(config.devices.size());
   node_->kernel_pid = getpid();
   node_->nvml = config.nvml;
+  node_->count_calls = config.count_calls;
   node_->slots[0].alive.store(1);  // our own, for objects that only a descriptor keeps
   node_->slots[0].host_pid = getpid();
   node_->slot_high_water.store(1);
@@ -281,6 +282,8 @@ int Server::say_hello(int fd, Client *client, Message *message) {
     process.uid = peer.uid;
     process.is_cuda = message->argument;
     process.connected_ns = now_ns();
+    process.calls.store(0);
+    process.returned.store(0);
     read_cgroup(peer.pid, process.cgroup);
     process.alive.store(1, std::memory_order_release);
     if (slot >= node_->slot_high_water.load()) node_->slot_high_water.store(slot + 1);

@@ -175,6 +175,10 @@ const char *apply(const std::string &key, const std::string &value, Draft *draft
     draft->broken = value == "1" || value == "yes";
     return nullptr;
   }
+  if (key == "count_calls") {
+    config->count_calls = value == "yes";
+    return value == "yes" || value == "no" ? nullptr : "not one of no, yes";
+  }
   if (key == "idle_ms") return parse_number(value, &config->idle_ms) ? nullptr : "not a number";
   return apply_time(key, value, &facts, config);
 }

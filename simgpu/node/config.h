@@ -16,6 +16,7 @@ struct NodeConfig {
   uint64_t idle_ms = 2000;  // how long the kernel process stays after its last client
   ClockMode clock = ClockMode::kReal;
   NvmlManners nvml;
+  bool count_calls = false;
 };
 
 // Parses a description, behind the lines of SIMGPU_WHIMS if there are any; on a mistake returns false and says in `error`

@@ -76,7 +76,7 @@ void refresh(State &state) {
   if (!state.started || now != state.seen) read_file(state);
   state.started = true;
   state.seen = now;
-  if (word != nullptr && state.of_environment->empty() && !needs_every_call())
+  if (word != nullptr && state.of_environment->empty() && !needs_every_call() && counted_slot() == nullptr)
     g_fault_word.store(word, std::memory_order_relaxed);
 }
 

@@ -1,9 +1,10 @@
-// What every call of a client passes before it reaches the simulator's function. Without faults that is two loads and a
-// jump.
+// What every call of a client passes before it reaches the simulator's function. Without faults, and where calls are not
+// counted, that is two loads and a jump.
 #pragma once
 
 #include <type_traits>
 
+#include "simgpu/node/counted_call.h"
 #include "simgpu/node/fault_word.h"
 
 namespace simgpu {
@@ -34,6 +35,7 @@ Fault meet_faults(unsigned function, int device);
 template <typename Result, typename... Parameters>
 [[gnu::noinline, gnu::cold]] Result faulty_call(unsigned function, int device, Result (*inner)(Parameters...),
                                                 Parameters... arguments) {
+  const CountedCall counted;
   const Fault fault = meet_faults(function, device);
   if (fault.result != 0) return static_cast<Result>(fault.result);
   const Result result = inner(arguments...);

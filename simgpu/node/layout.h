@@ -14,7 +14,7 @@
 namespace simgpu {
 
 constexpr uint32_t kMagic = 0x53475055;  // "SGPU"
-constexpr uint32_t kLayoutVersion = 5;
+constexpr uint32_t kLayoutVersion = 6;
 constexpr unsigned kMaxDevices = 16;
 constexpr unsigned kMaxMemoryLimits = 64;
 constexpr unsigned kMaxKernelRules = 16;
@@ -122,6 +122,9 @@ struct ProcessSlot {
   uint32_t is_cuda;  // NVML-only clients have a slot too, but are no GPU processes
   uint64_t connected_ns;
   char cgroup[256];
+  // Of its calls; written by the process itself, and only where the node counts them: see counted_call.h.
+  alignas(64) std::atomic<uint64_t> calls;  // entered
+  std::atomic<uint64_t> returned;           // never more than calls
 };
 
 struct MemoryLimit {
@@ -155,6 +158,7 @@ struct NodeState {
   std::atomic<uint32_t> limit_sequence;   // odd while the kernel process writes limits
   // 0 while the node has no file of faults and has lost no device; else another number whenever that file changes.
   std::atomic<uint32_t> faults;
+  uint32_t count_calls;  // 1: clients count their calls
   NvmlManners nvml;
   ProcessSlot slots[kMaxProcesses];
   MemoryLimit limits[kMaxMemoryLimits];

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "simgpu/node/counted_call.h"
 #include "simgpu/node/fault_word.h"
 #include "simgpu/node/socket.h"
 
@@ -166,6 +167,7 @@ int NodeLink::hello(bool is_cuda, std::string *error) {
     }
     if (node_ == nullptr || clock_ == nullptr) rc = ENOMEM;
     if (rc == 0) set_node_fault_word(&node_->faults);
+    if (rc == 0 && node_->count_calls != 0) set_counted_slot(&node_->slots[slot_]);
   } else if (rc == 0) {
     rc = EPROTO;
   }

@@ -5,6 +5,7 @@
 //   simgpu-ctl break|repair N   takes device N from its clients, or gives it back
 //   simgpu-ctl lose N           device N falls off the bus: whoever used it can never use it again, even once repaired
 //   simgpu-ctl busy             device, host PID, nanoseconds that the process has had the device, and when
+//   simgpu-ctl calls            host PID, calls entered and returned, of nodes that count them; one line per library
 //   simgpu-ctl clock            the devices' time in nanoseconds
 //   simgpu-ctl clock advance T  moves a virtual clock on, by 10ms, 2h and the like, or by nanoseconds
 //   simgpu-ctl hold -- CMD...   keeps the node alive, started outside any namespace CMD may enter, while CMD runs
@@ -85,6 +86,16 @@ void print_busy(NodeLink &link) {
   }
 }
 
+void print_calls(NodeLink &link) {
+  for (unsigned i = 1; i < link.node()->slot_high_water.load(); i++) {
+    const ProcessSlot &process = link.node()->slots[i];
+    if (process.alive.load() == 0 || process.calls.load() == 0) continue;
+    const uint64_t returned = process.returned.load(std::memory_order_acquire);
+    printf("%d\t%llu\t%llu\n", process.host_pid, static_cast<unsigned long long>(process.calls.load()),
+           static_cast<unsigned long long>(returned));
+  }
+}
+
 int advance_clock(NodeLink &link, const std::string &text) {
   uint64_t ns = 0;
   if (link.clock()->mode == ClockMode::kReal) {
@@ -119,9 +130,10 @@ int main(int argc, char **argv) {
   NodeLink link;
   std::string error;
   if (verb.empty()) {
-    fprintf(stderr,
-            "usage: simgpu-ctl usage | devices | blocks | busy | clock [advance T] | break N | repair N | lose N | "
-            "hold -- CMD... | stop\n");
+    fprintf(
+        stderr,
+        "usage: simgpu-ctl usage | devices | blocks | busy | calls | clock [advance T] | break N | repair N | lose N | "
+        "hold -- CMD... | stop\n");
     return 2;
   }
   if (link.connect(false, &error) != 0) {
@@ -136,6 +148,8 @@ int main(int argc, char **argv) {
     print_blocks(link);
   } else if (verb == "busy") {
     print_busy(link);
+  } else if (verb == "calls") {
+    print_calls(link);
   } else if (verb == "clock" && argc == 2) {
     printf("%llu\n", static_cast<unsigned long long>(link.clock()->now_ns()));
   } else if (verb == "clock" && argc == 4 && strcmp(argv[2], "advance") == 0) {

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What libvgpu.so asks of a machine and of a process: libc of 2.28 or newer, and nothing else.
+# What libvgpu.so asks of a machine and of a process: libc of 2.17 or newer, and nothing else.
 library=${1:-libvgpu/libvgpu.so}
 status=0
 
@@ -15,7 +15,7 @@ expect() { # WHAT WANTED HAVE
 needed=$(readelf -dW "$library" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
 expect "needs" libc.so.6 "$needed"
 newest=$(readelf -VW "$library" | grep -o 'GLIBC_[0-9.]*' | sed 's/GLIBC_//' | sort -uV | tail -n 1)
-expect "of glibc at most 2.28 (its newest symbol: $newest)" 2.28 "$(printf '%s\n2.28\n' "$newest" | sort -V | tail -n 1)"
+expect "of glibc at most 2.17 (its newest symbol: $newest)" 2.17 "$(printf '%s\n2.17\n' "$newest" | sort -V | tail -n 1)"
 expect "symbols of libstdc++" 0 "$(nm -DC --undefined-only "$library" | grep -v __cxa_finalize | grep -c 'std::\|operator new\|__cxa_\|__gxx_')"
 expect "segments that can be written and executed" 0 "$(readelf -lW "$library" | grep -c 'LOAD.* RWE ')"
 expect "executable stack" 0 "$(readelf -lW "$library" | grep -c 'GNU_STACK.* RWE ')"

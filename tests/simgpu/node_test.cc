@@ -7,6 +7,7 @@
 #include <fstream>
 #include <memory>
 #include <sstream>
+#include <utility>
 
 #include "simgpu/node/config.h"
 #include "support.h"
@@ -47,6 +48,43 @@ size_t shared_memory_of(pid_t pid) {
   while (file >> word)
     if (word == "RssShmem:") file >> kilobytes;
   return kilobytes << 10;
+}
+
+// How many calls a process has entered and how many have returned.
+std::pair<unsigned long, unsigned long> calls_of(pid_t pid) {
+  std::istringstream lines(ctl("calls"));
+  unsigned long entered, returned;
+  for (int owner; lines >> owner >> entered >> returned;)
+    if (owner == pid) return {entered, returned};
+  return {0, 0};
+}
+
+TEST(Calls, AreCountedWhenTheyBeginAndWhenTheyEnd) {
+  Setting node("SIMGPU_NODE", directory("calls"));
+  Setting config("SIMGPU_CONFIG", "idle_ms=50; memory=1GiB; context=64MiB; count_calls=yes");
+  Setting faults("SIMGPU_FAULTS", "cuMemAlloc_v2@2 delay 1000");
+  Client client;
+  client.must("ctx 0");
+  const auto before = calls_of(client.pid());
+  EXPECT_NE(0u, before.first);
+  EXPECT_EQ(before.first, before.second);
+  client.must("alloc 4096");
+  EXPECT_EQ(std::make_pair(before.first + 1, before.second + 1), calls_of(client.pid()));
+  client.tell("alloc 4096");
+  EXPECT_TRUE(eventually([&] { return calls_of(client.pid()).first == before.first + 2; }));
+  EXPECT_EQ(before.second + 1, calls_of(client.pid()).second) << "it is inside the driver";
+  client.answer();
+  EXPECT_EQ(std::make_pair(before.first + 2, before.second + 2), calls_of(client.pid()));
+  client.ask("forkcheck");
+  EXPECT_EQ(std::make_pair(before.first + 2, before.second + 2), calls_of(client.pid())) << "a child is no client";
+}
+
+TEST(Calls, AreNotCountedUnlessTheNodeSaysSo) {
+  Setting node("SIMGPU_NODE", directory("uncounted"));
+  Setting config("SIMGPU_CONFIG", "idle_ms=50; memory=1GiB; context=64MiB");
+  Client client;
+  client.must("ctx 0");
+  EXPECT_EQ("", ctl("calls"));
 }
 
 TEST(Visible, EveryFormOfTheVariable) {
