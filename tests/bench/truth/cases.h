@@ -1,0 +1,22 @@
+// Programs that were seen to hold more than their limit while the books were in order, each as small as it can be told.
+#pragma once
+
+#include <span>
+
+#include "job.h"
+
+namespace vgpu::truth {
+
+struct Case {
+  const char *name;
+  const char *node;  // lines of the node's description
+  bool has_waste;    // false: NVML says nothing in it by which the books could come down
+  void (*run)(const test::Node &node, const Manner &manner, Judge *judge);
+};
+
+std::span<const Case> cases();
+
+// On a node of its own.
+Judge run_case(const Case &one, const Manner &manner);
+
+}  // namespace vgpu::truth
