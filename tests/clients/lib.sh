@@ -13,6 +13,7 @@
 #   hold_context DEVICE      a client with a context and 100 MiB on the device until let_go; its PID is in $holder
 #   nothing_held             succeeds once no process holds device memory, by the node's books and by the job's
 #   refused_once FILE        the file has libvgpu's one line about the limit, and nothing else of libvgpu's
+#   refused_at_most N FILE   the same, of several processes: one to N of these lines
 #   expect WHAT COMMAND...   the test fails, with the output of everything before, unless the command succeeds
 set -u
 clients=$(cd "$(dirname "$0")" && pwd)
@@ -167,7 +168,9 @@ books_are_empty() {
 }
 within_limit() { books | awk '$3 > $2 { over = 1 } END { exit NR == 0 || over }'; }
 
-refused_once() {
-  [ "$(grep -c 'vgpu: ' "$1")" -eq 1 ] &&
-    grep -q '^vgpu: GPU GPU-[-0-9a-f]*: out of memory: .* used + .* asked > .* limit; .*--gpu-mem$' "$1"
+refused_once() { refused_at_most 1 "$1"; }
+refused_at_most() { # N FILE
+  lines=$(grep -c 'vgpu: ' "$2")
+  [ "$lines" -ge 1 ] && [ "$lines" -le "$1" ] &&
+    [ "$(grep -c '^vgpu: GPU GPU-[-0-9a-f]*: out of memory: .* used + .* asked > .* limit; .*--gpu-mem$' "$2")" -eq "$lines" ]
 }

@@ -5,6 +5,7 @@
 #                                in a job with that limit and half of the time, with an oracle beside it, on a kind device and on one
 #                                like hardware: the script works there and then takes all it can get, or takes it at once;
 #                                that must be at least FILLED MiB
+# $launcher, if set, starts the script as $ranks processes.
 # NVIDIA's runtime library is not among the packages: it refuses a driver that is not NVIDIA's, so a client that cannot do without
 # it is no client of the simulated one.
 
@@ -19,7 +20,8 @@ packages() {
 run() { # SCRIPT ARGUMENT...
   script=$1
   shift
-  PYTHONDONTWRITEBYTECODE=1 HOME="$scratch" timeout 120 "$scratch/venv/bin/python" "$clients/$script" "$@" >"$scratch/out" 2>"$scratch/err"
+  PYTHONDONTWRITEBYTECODE=1 HOME="$scratch" timeout 120 env -u SIMGPU_LOG ${launcher:-} "$scratch/venv/bin/python" \
+    "$clients/$script" "$@" >"$scratch/out" 2>"$scratch/err"
   status=$?
   cat "$scratch/out" "$scratch/err"
 }
@@ -41,7 +43,7 @@ under_limit() { # NAME SCRIPT SIZE [FILLED]
     works "$2" $orders
     filled=$(sed -n 's/^filled \([0-9]*\) MiB$/\1/p' "$scratch/out")
     expect "it had at least ${4:-1} MiB" test "${filled:-0}" -ge "${4:-1}"
-    expect "libvgpu says why it got no more, once" refused_once "$scratch/err"
+    expect "libvgpu says why it got no more, once for each rank at most" refused_at_most "${ranks:-1}" "$scratch/err"
     end_job
   done
   node_lines=
