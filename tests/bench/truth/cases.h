@@ -9,8 +9,9 @@ namespace vgpu::truth {
 
 struct Case {
   const char *name;
-  const char *node;  // lines of the node's description
-  bool has_waste;    // false: NVML says nothing in it by which the books could come down
+  const char *node;     // lines of the node's description
+  bool has_waste;       // false: NVML says nothing in it by which the books could come down
+  unsigned unused_mib;  // of the limit, at most, when it is done
   void (*run)(const test::Node &node, const Manner &manner, Judge *judge);
 };
 

@@ -30,12 +30,10 @@ class Job {
   // Allocates until it is refused, or `most` times. Answers how many it got.
   unsigned fill(Program &rank, std::uint64_t piece, unsigned most = ~0u);
   void look();
-  // Watches, while only the first rank does something: it waits for the device, which has nothing to do.
+  // Watches, while only one rank does something: it waits for the device, which has nothing to do.
   void rest();
-  void end() { ranks_.clear(); }
-
-  const Judge &judge() const { return judge_; }
-  std::uint64_t held() const { return read().held; }
+  // The end of a case.
+  void end(Judge *judge);
 
  private:
   Reading read() const;

@@ -49,7 +49,13 @@ class Judge {
     waste_percent_ = std::max(waste_percent_, 3 * static_cast<double>(reading.books - reading.held) / allowed);
   }
 
+  // At the end of a program that wanted all it could get.
+  void end(const Reading &reading) {
+    if (reading.limit > reading.held) unused_bytes_ = std::max(unused_bytes_, reading.limit - reading.held);
+  }
+
   void add(const Judge &other) {
+    unused_bytes_ = std::max(unused_bytes_, other.unused_bytes_);
     over_bytes_ = std::max(over_bytes_, other.over_bytes_);
     over_in_call_bytes_ = std::max(over_in_call_bytes_, other.over_in_call_bytes_);
     launch_over_bytes_ = std::max(launch_over_bytes_, other.launch_over_bytes_);
@@ -63,6 +69,7 @@ class Judge {
   // For how long at most the books had less than the device while a launch had put it over the limit.
   double launch_over_seconds() const { return static_cast<double>(unseen_ns_) / 1e9; }
   double waste_percent() const { return waste_percent_; }
+  std::uint64_t unused_bytes() const { return unused_bytes_; }
 
  private:
   static std::uint64_t beyond_limit(const Reading &reading) {
@@ -77,7 +84,7 @@ class Judge {
 
   std::uint64_t launched_within_ = 0;  // what launches had brought when the device was last within the limit
   std::uint64_t unseen_since_ns_ = 0;
-  std::uint64_t over_bytes_ = 0, over_in_call_bytes_ = 0, launch_over_bytes_ = 0, unseen_ns_ = 0;
+  std::uint64_t over_bytes_ = 0, over_in_call_bytes_ = 0, launch_over_bytes_ = 0, unseen_ns_ = 0, unused_bytes_ = 0;
   double waste_percent_ = 0;
 };
 

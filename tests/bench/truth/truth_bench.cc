@@ -28,9 +28,10 @@ struct Worst {
     const Judge found = run_case(one, manner);
     judge.add(found);
     if (waste) waste_percent = std::max(waste_percent, found.waste_percent());
-    std::printf("truth: %-18s %-40s over %5.0f MiB, by launches %4.0f MiB for %.2f s, waste %s%.1f\n", one.name, words,
-                in_mib(found.over_bytes()), in_mib(found.launch_over_bytes()), found.launch_over_seconds(),
-                waste ? "" : "not judged, ", found.waste_percent());
+    std::printf("truth: %-18s %-40s over %5.0f MiB, by launches %4.0f MiB for %.2f s, unused %4.0f MiB, waste %s%.1f\n",
+                one.name, words, in_mib(found.over_bytes()), in_mib(found.launch_over_bytes()),
+                found.launch_over_seconds(), in_mib(found.unused_bytes()), waste ? "" : "not judged, ",
+                found.waste_percent());
     std::fflush(stdout);
   }
 

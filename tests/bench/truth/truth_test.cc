@@ -72,6 +72,7 @@ TEST_P(TruthTest, TheDeviceIsNeverOverTheLimit) {
   const Judge judge = run_case(one, manner);
   EXPECT_EQ(judge.over_bytes(), 0u) << judge.over_bytes() / kMiB << " MiB over the limit";
   EXPECT_LE(judge.launch_over_seconds(), 1) << judge.launch_over_bytes() / kMiB << " MiB that launches brought";
+  EXPECT_LE(judge.unused_bytes() / kMiB, one.unused_mib) << "MiB of the limit could not be had";
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TruthTest,
