@@ -6,7 +6,7 @@
 // calls (count_calls=yes). Waste is judged when the device has held the same for two seconds.
 //
 // Prints what it found. A line is added to FILE, or to what VGPU_TRUTH_FILE names, for truth_bench: the name, bytes over the
-// limit, the same by launches, for how many seconds, waste. Exit status: 1 if the device was over the limit by what calls announced, or
+// limit, the same by launches, the most that one launch brought, for how many seconds the books did not have that, waste. Exit status: 1 if the device was over the limit by what calls announced, or
 // nothing was ever seen there.
 #include <signal.h>
 #include <time.h>
@@ -95,8 +95,9 @@ class Oracle {
                 in_mib(worst.launch_over_bytes()), worst.launch_over_seconds(), worst.waste_percent());
     if (file != nullptr) {
       if (FILE *figures = std::fopen(file, "ae")) {
-        std::fprintf(figures, "%s %llu %llu %.2f %.2f\n", name, number(worst.over_bytes()),
-                     number(worst.launch_over_bytes()), worst.launch_over_seconds(), worst.waste_percent());
+        std::fprintf(figures, "%s %llu %llu %llu %.2f %.2f\n", name, number(worst.over_bytes()),
+                     number(worst.launch_over_bytes()), number(worst.growth_bytes()), worst.launch_over_seconds(),
+                     worst.waste_percent());
         std::fclose(figures);
       }
     }

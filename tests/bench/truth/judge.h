@@ -25,7 +25,7 @@ class Judge {
   // While no hooked call is in progress.
   void look(const Reading &reading, std::uint64_t now_ns) {
     const std::uint64_t over = beyond_limit(reading);
-    if (over == 0) launched_within_ = reading.launched;
+    note_growth(reading, over);
     const std::uint64_t grown = reading.launched > launched_within_ ? reading.launched - launched_within_ : 0;
     const std::uint64_t by_launch = std::min(over, grown);
     over_bytes_ = std::max(over_bytes_, over - by_launch);
@@ -36,7 +36,7 @@ class Judge {
   // While one may be: nothing is judged, for a call may take back what it should not have had.
   void look_during_call(const Reading &reading) {
     const std::uint64_t over = beyond_limit(reading);
-    if (over == 0) launched_within_ = reading.launched;
+    note_growth(reading, over);
     over_in_call_bytes_ = std::max(over_in_call_bytes_, over);
   }
 
@@ -59,6 +59,7 @@ class Judge {
     over_bytes_ = std::max(over_bytes_, other.over_bytes_);
     over_in_call_bytes_ = std::max(over_in_call_bytes_, other.over_in_call_bytes_);
     launch_over_bytes_ = std::max(launch_over_bytes_, other.launch_over_bytes_);
+    growth_bytes_ = std::max(growth_bytes_, other.growth_bytes_);
     unseen_ns_ = std::max(unseen_ns_, other.unseen_ns_);
     waste_percent_ = std::max(waste_percent_, other.waste_percent_);
   }
@@ -66,6 +67,8 @@ class Judge {
   std::uint64_t over_bytes() const { return over_bytes_; }
   std::uint64_t over_in_call_bytes() const { return over_in_call_bytes_; }
   std::uint64_t launch_over_bytes() const { return launch_over_bytes_; }
+  // The most that launches brought between two looks: one launch, if that is how often somebody looks.
+  std::uint64_t growth_bytes() const { return growth_bytes_; }
   // For how long at most the books had less than the device while a launch had put it over the limit.
   double launch_over_seconds() const { return static_cast<double>(unseen_ns_) / 1e9; }
   double waste_percent() const { return waste_percent_; }
@@ -76,15 +79,23 @@ class Judge {
     return reading.held > reading.limit ? reading.held - reading.limit : 0;
   }
 
+  void note_growth(const Reading &reading, std::uint64_t over) {
+    if (reading.launched > launched_) growth_bytes_ = std::max(growth_bytes_, reading.launched - launched_);
+    launched_ = reading.launched;
+    if (over == 0) launched_within_ = reading.launched;
+  }
+
   void note_unseen(bool unseen, std::uint64_t now_ns) {
     if (unseen && unseen_since_ns_ == 0) unseen_since_ns_ = now_ns;
     if (!unseen) unseen_since_ns_ = 0;
     if (unseen) unseen_ns_ = std::max(unseen_ns_, now_ns - unseen_since_ns_);
   }
 
+  std::uint64_t launched_ = 0;         // what launches had brought at the last look
   std::uint64_t launched_within_ = 0;  // what launches had brought when the device was last within the limit
   std::uint64_t unseen_since_ns_ = 0;
-  std::uint64_t over_bytes_ = 0, over_in_call_bytes_ = 0, launch_over_bytes_ = 0, unseen_ns_ = 0, unused_bytes_ = 0;
+  std::uint64_t over_bytes_ = 0, over_in_call_bytes_ = 0, launch_over_bytes_ = 0, unseen_ns_ = 0, unused_bytes_ = 0,
+                growth_bytes_ = 0;
   double waste_percent_ = 0;
 };
 

@@ -28,6 +28,7 @@ TEST(JudgeTest, WhatLaunchesBroughtIsOverForAsLongAsTheBooksDoNotHaveIt) {
   judge.look({.limit = 100, .books = 120, .held = 120, .launched = 30}, 3'000'000'000);
   EXPECT_EQ(judge.over_bytes(), 0u);
   EXPECT_EQ(judge.launch_over_bytes(), 20u);
+  EXPECT_EQ(judge.growth_bytes(), 25u);
   EXPECT_DOUBLE_EQ(judge.launch_over_seconds(), 0.5);
 }
 
@@ -71,6 +72,7 @@ TEST_P(TruthTest, TheDeviceIsNeverOverTheLimit) {
   manner.node = "profile=" + std::string(profile) + ";";
   const Judge judge = run_case(one, manner);
   EXPECT_EQ(judge.over_bytes(), 0u) << judge.over_bytes() / kMiB << " MiB over the limit";
+  EXPECT_LE(judge.launch_over_bytes(), judge.growth_bytes()) << "launches went on while over the limit";
   EXPECT_LE(judge.launch_over_seconds(), 1) << judge.launch_over_bytes() / kMiB << " MiB that launches brought";
   EXPECT_LE(judge.unused_bytes() / kMiB, one.unused_mib) << "MiB of the limit could not be had";
 }
