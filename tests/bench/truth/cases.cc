@@ -162,17 +162,17 @@ void larger_stack(const test::Node &node, const Manner &manner, Judge *judge) {
 // What is left unused: less than a piece of those it asked for in vain, and where NVML says nothing, what a context might
 // take beyond what it does.
 constexpr Case kCases[] = {
-    {"odd_blocks", "context=16MiB;", true, 8, odd_blocks},
-    {"small_pieces", "context=16MiB;", true, 8, small_pieces},
-    {"eight_ranks", "", true, 20, eight_ranks},
-    {"four_runtimes", "", true, 68, four_runtimes},
-    {"launches_only", "", true, 20, launches_only},
-    {"four_jobs", "", true, 36, four_jobs},
-    {"nvml_says_0", "nvml_bytes=0;", false, 340 + 104, one_rank_of_2_gib},
-    {"nvml_says_nothing", "nvml_bytes=none;", false, 340 + 104, one_rank_of_2_gib},
-    {"ipc_loop", "", true, 132, ipc_loop},
-    {"many_modules", "nvml_time=10ms;", true, 20, many_modules},
-    {"larger_stack", "sms=40;", true, 68, larger_stack},
+    {"odd_blocks", "context=16MiB;", Nvml::helpful, 8, odd_blocks},
+    {"small_pieces", "context=16MiB;", Nvml::helpful, 8, small_pieces},
+    {"eight_ranks", "", Nvml::helpful, 20, eight_ranks},
+    {"four_runtimes", "", Nvml::helpful, 68, four_runtimes},
+    {"launches_only", "", Nvml::needed, 20, launches_only},
+    {"four_jobs", "", Nvml::helpful, 36, four_jobs},
+    {"nvml_says_0", "nvml_bytes=0;", Nvml::silent, 340 + 104, one_rank_of_2_gib},
+    {"nvml_says_nothing", "nvml_bytes=none;", Nvml::silent, 340 + 104, one_rank_of_2_gib},
+    {"ipc_loop", "", Nvml::helpful, 132, ipc_loop},
+    {"many_modules", "nvml_time=10ms;", Nvml::needed, 20, many_modules},
+    {"larger_stack", "sms=40;", Nvml::needed, 68, larger_stack},
 };
 
 }  // namespace

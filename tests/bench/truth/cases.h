@@ -7,10 +7,17 @@
 
 namespace vgpu::truth {
 
+// What a case needs of NVML.
+enum class Nvml : std::uint8_t {
+  needed,   // nobody else knows what its modules take
+  helpful,  // without it the books keep what a context might take
+  silent,   // its own says nothing
+};
+
 struct Case {
   const char *name;
-  const char *node;     // lines of the node's description
-  bool has_waste;       // false: NVML says nothing in it by which the books could come down
+  const char *node;  // lines of the node's description
+  Nvml nvml;
   unsigned unused_mib;  // of the limit, at most, when it is done
   void (*run)(const test::Node &node, const Manner &manner, Judge *judge);
 };
