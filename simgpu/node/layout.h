@@ -33,6 +33,7 @@ enum class BlockUse : uint32_t {
   kGraph,
   kHeap,
   kExternal,
+  kCode,  // of functions, which comes with their first launch
   kCount
 };
 

@@ -56,8 +56,8 @@ void print_devices(NodeLink &link) {
 }
 
 void print_blocks(NodeLink &link) {
-  static const char *const names[] = {"context", "module", "linear", "array", "managed",
-                                      "pool",    "vmm",    "graph",  "heap",  "external"};
+  static const char *const names[] = {"context", "module", "linear", "array",    "managed", "pool",
+                                      "vmm",     "graph",  "heap",   "external", "code"};
   static_assert(sizeof names / sizeof names[0] == static_cast<size_t>(BlockUse::kCount));
   for (LinkedDevice &device : link.devices()) {
     uint64_t bytes[static_cast<size_t>(BlockUse::kCount)] = {};

@@ -2,8 +2,10 @@
 #   need PROGRAM PACKAGE     skips unless the program is there
 #   node [LEVEL]             starts a node of the test's own and puts this shell on it; LEVEL is 13.0 (default) or 535;
 #                            $node_lines are further lines of its description, each with a ; at its end
-#   job [SIZE]               puts this shell, and all it starts from now on, into a job: libvgpu.so is preloaded, and SIZE
-#                            is the limit on each device; without it the job may have all of them
+#   job [SIZE [SM]]          puts this shell, and all it starts from now on, into a job: libvgpu.so is preloaded, SIZE is
+#                            the limit on each device, and SM the share of its time; without them the job may have all of it
+#   watch NAME               puts truth_oracle beside the job until its end, which fails if a device was over the limit;
+#                            NAME is what truth_bench will call it. $node_lines must have count_calls=yes;
 #   end_job                  and out of it again; fails the test if the job still holds something
 #   both_ways CHECKS         runs a function natively and in a job without a limit, and insists on the same output; then
 #                            lets go of what hold_context holds
@@ -11,6 +13,7 @@
 #   hold_context DEVICE      a client with a context and 100 MiB on the device until let_go; its PID is in $holder
 #   nothing_held             succeeds once no process holds device memory, by the node's books and by the job's
 #   refused_once FILE        the file has libvgpu's one line about the limit, and nothing else of libvgpu's
+#   refused_at_most N FILE   the same, of several processes: one to N of these lines
 #   expect WHAT COMMAND...   the test fails, with the output of everything before, unless the command succeeds
 set -u
 clients=$(cd "$(dirname "$0")" && pwd)
@@ -18,9 +21,11 @@ simgpu=$(cd "$clients/../../simgpu" && pwd)
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/simgpu-client-XXXXXX") || exit 1
 holder=
 keeper=
+oracle=
 
 finish() {
   unset LD_PRELOAD
+  [ -z "$oracle" ] || { kill "$oracle" && wait "$oracle"; } 2>/dev/null
   [ -z "$holder" ] || kill "$holder" 2>/dev/null
   [ -z "$keeper" ] || { kill "$keeper" && wait "$keeper"; } 2>/dev/null
   [ -z "${SIMGPU_BUILD:-}" ] || "$SIMGPU_BUILD/simgpu-ctl" stop >/dev/null 2>&1
@@ -68,7 +73,7 @@ node() {
   export SIMGPU_LEVEL SIMGPU_NODE
   eval "$("$simgpu/env.sh")" || skip "the simulated driver is not built"
   # A device that costs little to fill, and a client that is visible at once.
-  SIMGPU_CONFIG=${node_lines:-}'memory=4GiB; context=100MiB; visibility_ms=0; device; name=Client GPU A; device; name=Client GPU B'
+  SIMGPU_CONFIG="memory=4GiB; context=100MiB; visibility_ms=0; ${node_lines:-} device; name=Client GPU A; device; name=Client GPU B"
   SIMGPU_LOG=1
   export SIMGPU_CONFIG SIMGPU_LOG
   "$SIMGPU_BUILD/simgpu-ctl" devices || exit 1
@@ -78,17 +83,33 @@ node() {
 job() {
   build=$(cd "$SIMGPU_BUILD/.." && pwd)
   [ -x "$build/utils/vgpu-run/vgpu-run" ] || skip "vgpu-run is not built; install the Debian package libcli11-dev"
-  XDG_RUNTIME_DIR=$scratch "$build/utils/vgpu-run/vgpu-run" ${1:+--gpu-mem="$1"} -- sh -c \
+  XDG_RUNTIME_DIR=$scratch "$build/utils/vgpu-run/vgpu-run" ${1:+--gpu-mem="$1"} ${2:+--gpu-sm="$2"} -- sh -c \
     'printf "VGPU_REGION=%s\nLD_PRELOAD=%s\n" "$VGPU_REGION" "$LD_PRELOAD" >"$0" && exec sleep 600' "$scratch/job" &
   keeper=$!
   until_true grep -qs LD_PRELOAD "$scratch/job" || fail "vgpu-run does not start"
   . "$scratch/job"
   export VGPU_REGION LD_PRELOAD
   rm "$scratch/job"
-  echo "in a job with ${1:-no limit}"
+  echo "in a job with ${1:-no limit}${2:+ and $2 % of the time}"
+}
+
+watch() { # NAME
+  env -u LD_PRELOAD "$build/tests/clients/truth_oracle" "$VGPU_REGION" "$1" >"$scratch/oracle" 2>&1 &
+  oracle=$!
+  until_true grep -qs '^watching' "$scratch/oracle" || { cat "$scratch/oracle" && fail "truth_oracle does not start"; }
+}
+
+end_watch() {
+  kill "$oracle"
+  wait "$oracle"
+  status=$?
+  oracle=
+  sed 1d "$scratch/oracle"
+  expect "the devices were never over the limit while no call was in progress" test $status -eq 0
 }
 
 end_job() {
+  [ -z "$oracle" ] || end_watch
   expect "the job holds nothing" nothing_held
   expect "and was never over its limit" within_limit
   kill "$keeper"
@@ -147,7 +168,9 @@ books_are_empty() {
 }
 within_limit() { books | awk '$3 > $2 { over = 1 } END { exit NR == 0 || over }'; }
 
-refused_once() {
-  [ "$(grep -c 'vgpu: ' "$1")" -eq 1 ] &&
-    grep -q '^vgpu: GPU GPU-[-0-9a-f]*: out of memory: .* used + .* asked > .* limit; .*--gpu-mem$' "$1"
+refused_once() { refused_at_most 1 "$1"; }
+refused_at_most() { # N FILE
+  lines=$(grep -c 'vgpu: ' "$2")
+  [ "$lines" -ge 1 ] && [ "$lines" -le "$1" ] &&
+    [ "$(grep -c '^vgpu: GPU GPU-[-0-9a-f]*: out of memory: .* used + .* asked > .* limit; .*--gpu-mem$' "$2")" -eq "$lines" ]
 }

@@ -114,7 +114,8 @@ class HooksStressTest : public testing::Test {
       if (word == 0) continue;
       const pid_t pid = node_.processes().slots[simgpu::owner_slot(word)].host_pid;
       const simgpu::BlockUse use = simgpu::owner_use(word);
-      const bool by_call = use != simgpu::BlockUse::kContext && use != simgpu::BlockUse::kModule;
+      const bool by_call =
+          use != simgpu::BlockUse::kContext && use != simgpu::BlockUse::kModule && use != simgpu::BlockUse::kCode;
       if (std::find(std::begin(pids_), std::end(pids_), pid) == std::end(pids_)) {
         books.dead += kBlock;
       } else if (by_call) {

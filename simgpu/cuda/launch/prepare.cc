@@ -33,7 +33,7 @@ CUresult load_function(Driver *driver, Function *function, bool *fresh) {
   const DeviceFacts &facts = context->device->facts();
   const uint64_t bytes = round_up(context->code_bytes + facts.function_bytes, facts.block_bytes);
   const uint64_t held = context->code.size() * kBlockBytes;
-  if (bytes > held && !take_blocks(driver, context->device, bytes - held, BlockUse::kModule, &context->code))
+  if (bytes > held && !take_blocks(driver, context->device, bytes - held, BlockUse::kCode, &context->code))
     return CUDA_ERROR_OUT_OF_MEMORY;
   context->code_bytes += facts.function_bytes;
   function->loaded = true;
