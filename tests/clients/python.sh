@@ -2,9 +2,9 @@
 #   packages NAME...             installs them as pinned in requirements.txt, for this test alone, or skips it with the reason
 #   run SCRIPT ARGUMENT...       a script of this folder in that Python; $status, and its output in $scratch/out and err
 #   under_limit NAME SCRIPT SIZE [FILLED]
-#                                in a job with that limit and half of the time, with an oracle beside it, on a kind device and on one
-#                                like hardware: the script works there and then takes all it can get, or takes it at once;
-#                                that must be at least FILLED MiB
+#                                in a job with that limit and half of the time, with an oracle beside it: on a kind device the
+#                                script works, and then takes all it can get; on one like hardware it takes that at once. It
+#                                must be at least FILLED MiB
 # $launcher, if set, starts the script as $ranks processes.
 # NVIDIA's runtime library is not among the packages: it refuses a driver that is not NVIDIA's, so a client that cannot do without
 # it is no client of the simulated one.
@@ -12,9 +12,15 @@
 packages() {
   python3 -m pip --version >/dev/null 2>&1 || skip "pip is not there; install the Debian package python3-pip"
   python3 -m venv --without-pip "$scratch/venv" || fail "no virtual environment"
+  client=$1
+  pinned=
+  for name; do
+    pinned="$pinned $(grep -ix "$name==.*" "$clients/requirements.txt")" || fail "requirements.txt has no version of $name"
+  done
+  # shellcheck disable=SC2086  # a list
   python3 -m pip --python "$scratch/venv/bin/python" install --quiet --no-deps --only-binary=:all: --no-compile --retries 1 \
-    --timeout 20 --constraint "$clients/requirements.txt" "$@" >"$scratch/pip" 2>&1 ||
-    skip "the Python registry does not give $*: $(grep -i error "$scratch/pip" | tail -1)"
+    --timeout 20 $pinned >"$scratch/pip" 2>&1 ||
+    skip "the Python registry does not give $client: $(grep -m 1 '^ERROR' "$scratch/pip")"
 }
 
 run() { # SCRIPT ARGUMENT...

@@ -1,13 +1,13 @@
 // truth_oracle REGION NAME [FILE]: stands beside a job on a simulated node and compares, a thousand times a second, what the
 // devices hold with the job's limits and books, until it gets SIGTERM. Everybody on the node is taken for the job's.
 //
-// From outside nobody sees whether a call of the driver is in one of libvgpu's hooks. So the device is judged when no
-// process has called the driver or NVML, or returned, for 25 ms: a hook that waits asks NVML more often than that. The node must count
-// calls (count_calls=yes). Waste is judged when the device has held the same for two seconds.
+// From outside nobody sees whether a call of the driver is in one of libvgpu's hooks. So the device is judged when no process
+// has called the driver or NVML, or returned, for 25 ms: a hook that waits asks NVML more often than that. The node must
+// count calls (count_calls=yes). Waste is judged when the device has held the same for two seconds.
 //
 // Prints what it found. A line is added to FILE, or to what VGPU_TRUTH_FILE names, for truth_bench: the name, bytes over the
-// limit, the same by launches, the most that one launch brought, for how many seconds the books did not have that, waste. Exit status: 1 if the device was over the limit by what calls announced, or
-// nothing was ever seen there.
+// limit, the same by launches, the most that one launch brought, for how many seconds the books did not have that, waste.
+// Exit status: 1 if the device was over the limit by what calls announced, or nothing was ever seen there.
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
