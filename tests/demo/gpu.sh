@@ -2,7 +2,7 @@
 #
 # choose_gpu [simulated]   sets
 #   $gpu           in words
-#   $unit          an eighth of its memory, in whole GiB: the story's sizes are multiples of it
+#   $unit          an eighth of what can be had of its memory, in whole GiB: the story's sizes are multiples of it
 #   $gpu_options   of lab.sh
 #   $plugin_keys   of plugstack.conf
 #   $DEMO_DRIVER   where programs find libcuda.so.1; empty if the nodes' loader knows
@@ -17,7 +17,7 @@ choose_gpu() {
   else
     gpu="a simulated GPU of 8 GiB each"
     unit=1
-    gpu_options=(--simgpu "$build/simgpu" --simgpu-config 'memory=8GiB;context=64MiB;visibility_ms=0;idle_ms=100;device')
+    gpu_options=(--simgpu "$build/simgpu" --simgpu-config 'memory=8GiB;reserved=0;context=64MiB;visibility_ms=0;idle_ms=100;device')
     plugin_keys=
   fi
 }
@@ -28,7 +28,7 @@ own_driver() {
   cuda=$(loaded libcuda.so.1) && nvml=$(loaded libnvidia-ml.so.1) || return
   device=$("$build/utils/vgpu-probe/vgpu-probe" 2>/dev/null | grep -m 1 '^device .* minor=[0-9]') || return
   minor=$(sed 's/.* minor=\([0-9]*\) .*/\1/' <<<"$device")
-  bytes=$(sed 's/.* memory=\([0-9]*\) .*/\1/' <<<"$device")
+  bytes=$(sed 's/.* usable=\([0-9]\+\) .*/\1/; s/.* memory=\([0-9]*\) .*/\1/' <<<"$device")
   unit=$((bytes >> 33))
   [ "$unit" -ge 1 ]
 }

@@ -1,6 +1,6 @@
 #!/bin/bash
-# demo.sh on a machine with a driver of its own. A stand-in: the simulated one, where the loader finds it, with one GPU of
-# 16 GiB for the whole machine. It was never run on a real one.
+# demo.sh on a machine with a driver of its own. A stand-in: the simulated one, where the loader finds it, with one GPU for
+# the whole machine, of which 16 GiB can be had. It was never run on a real one.
 set -u
 unset TMPDIR SIMGPU_NODE SIMGPU_CONFIG
 . "$(dirname "$0")/demo_lib.sh"
@@ -14,7 +14,7 @@ mkdir -p "$node"
 export demo build node
 output=$(unshare --mount bash -c '
   mount -t tmpfs -o mode=0700 tmpfs "$node" || exit
-  printf "%s\n" memory=16GiB context=64MiB visibility_ms=0 idle_ms=60000 device >"$node/node.conf"
+  printf "%s\n" memory=16640MiB reserved=256MiB context=64MiB visibility_ms=0 idle_ms=60000 device >"$node/node.conf"
   export LD_LIBRARY_PATH=$build/simgpu/13.0
   "$demo" "$build"
   status=$?

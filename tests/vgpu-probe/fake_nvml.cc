@@ -148,6 +148,14 @@ Result nvmlDeviceGetMemoryInfo(Device device, Memory *memory) {
   return 0;
 }
 
+Result nvmlDeviceGetMemoryInfo_v2(Device device, vgpu::probe::nvml::Memory2 *memory) {
+  if (!mode("reserve") && !mode("all-reserved")) return kNotSupported;
+  if (memory->version != vgpu::probe::nvml::kMemory2) return 25;
+  memory->total = number(device) == 1 ? 40ull << 30 : 45ull << 30;  // the second is larger than the first version says
+  memory->reserved = mode("reserve") ? 600ull << 20 : memory->total;
+  return 0;
+}
+
 Result nvmlDeviceGetHandleByUUID(const char *uuid, Device *device) {
   unsigned value = 0;
   if (std::sscanf(uuid, "%*3s-%u", &value) != 1) return vgpu::probe::nvml::kNotFound;

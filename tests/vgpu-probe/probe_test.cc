@@ -130,6 +130,20 @@ TEST_F(Probe, ALostGpuDoesNotTakeTheOthersWithIt) {
   EXPECT_EQ(node.problems.size(), 1u);
 }
 
+TEST_F(Probe, KnowsWhatTheDriverLeaves) {
+  Node node;
+  ASSERT_FALSE(run("reserve", &node));
+  ASSERT_EQ(node.devices.size(), 2u);
+  EXPECT_EQ(node.driver, "580.95.05");
+  EXPECT_EQ(node.devices[0].identity.memory_bytes, std::uint64_t{40} << 30);
+  EXPECT_EQ(node.devices[0].usable_bytes, (std::uint64_t{40} << 30) - (600 << 20));
+  EXPECT_EQ(node.devices[1].usable_bytes, std::uint64_t{40} << 30) << "never more than there is";
+  for (const char *mode : {"", "all-reserved"}) {
+    ASSERT_FALSE(run(mode, &node));
+    EXPECT_EQ(node.devices[0].usable_bytes, 0u) << "not known";
+  }
+}
+
 TEST_F(Probe, NoGpuIsNoError) {
   Node node;
   node.devices.resize(3);

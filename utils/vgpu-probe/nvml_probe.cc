@@ -66,9 +66,10 @@ class Reader {
     if (!ok(calls_.memory_info(handle, &memory))) return false;
     device->identity.memory_bytes = memory.total;
     nvml::Memory2 more = {nvml::kMemory2, 0, 0, 0, 0};
+    // The two versions need not agree on the total.
     if (calls_.memory_info_2 != nullptr && calls_.memory_info_2(handle, &more) == nvml::kSuccess &&
-        more.reserved < memory.total) {
-      device->usable_bytes = memory.total - more.reserved;
+        more.reserved < more.total) {
+      device->usable_bytes = std::min(memory.total, more.total - more.reserved);
     }
     return true;
   }

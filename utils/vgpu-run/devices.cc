@@ -22,7 +22,7 @@ Error look_up(node::Node *node) {
                     node->problems.empty() ? "" : ": ", node->problems.empty() ? "" : node->problems[0].c_str());
 }
 
-// What root knows of contexts, for the same GPU and driver. Who is root here may use files of their own.
+// What root knows of contexts, for the same GPU and driver. The region is the user's own: so may the list of GPUs be.
 void add_contexts(node::Node *node) {
   const char *given = std::getenv("VGPU_REGION_DIR");
   const node::RegionDirectory directory(given != nullptr ? given : region::kRegionDirectory);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "node/node.h"
+#include "node/used_memory.h"
 
 namespace vgpu::ctl {
 
@@ -62,8 +63,9 @@ Json memory_json(const RegionView &region, unsigned rank, unsigned dev) {
   Json memory = {{"gpu", region.devices[dev].gpu}};
   for (unsigned kind = 0; kind < region::kKinds; ++kind) {
     memory[std::string(kKindNames[kind]) + "_bytes"] =
-        region.devices[dev].ranks_add_up ? Json(region.snapshot->memory(rank, dev, static_cast<region::Kind>(kind)))
-                                         : Json();
+        region.devices[dev].ranks_add_up
+            ? Json(node::used_memory(*region.snapshot, rank, dev, static_cast<region::Kind>(kind)))
+            : Json();
   }
   return memory;
 }

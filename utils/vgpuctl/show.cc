@@ -8,6 +8,7 @@
 #include "node/node_name.h"
 #include "node/print_error.h"
 #include "node/small_files.h"
+#include "node/used_memory.h"
 #include "node/values.h"
 #include "status.h"
 
@@ -68,7 +69,7 @@ Table rank_table(const RegionView &region, const ColumnStyle &style) {
       std::vector<Cell> row = {{std::to_string(rank.owner.pid)}, {region.devices[dev].gpu}};
       std::uint64_t held = 0;
       for (unsigned kind = 0; kind < region::kKinds; ++kind) {
-        const std::uint64_t bytes = snapshot.memory(i, dev, static_cast<region::Kind>(kind));
+        const std::uint64_t bytes = node::used_memory(snapshot, i, dev, static_cast<region::Kind>(kind));
         held += bytes;
         row.push_back({region.devices[dev].ranks_add_up ? size_text(bytes, style) : kTorn});
       }
