@@ -3,9 +3,10 @@
 -- If you have a job_submit.lua already, copy everything above the first function to its top, and the two calls into your functions.
 
 -- For each type of GPU, what one GPU has: shards (Count in gres.conf divided by the number of GPUs of the node) and memory. Never more
--- than `nvidia-smi --query-gpu=memory.total --format=csv` says on a node, or jobs are accepted and then fail there.
+-- than the total without the reserve that `nvidia-smi --query-gpu=memory.total,memory.reserved --format=csv` shows on a node, or jobs
+-- are accepted and then fail there.
 local gpus = {
-  a100 = { shards = 80, memory = "80G" }, -- "80 GB": 81920 MiB
+  a100 = { shards = 78, memory = "78G" }, -- "80 GB": 81920 MiB, of which the driver keeps some
   l40s = { shards = 44, memory = "44G" }, -- "48 GB": 46068 MiB, not quite 45 GiB
 }
 -- Which types of GPU the jobs of a partition can get. Not needed if a shard stands for the same memory on all GPUs.

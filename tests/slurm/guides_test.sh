@@ -83,7 +83,7 @@ build_package() {
 
 start_cluster() {
   local node
-  "$lab" start "$work/lab" --cpus 8 --gpu-type a100 --shards 160 --owner $$ --simgpu "$build/simgpu" \
+  "$lab" start "$work/lab" --cpus 8 --gpu-type a100 --shards 156 --owner $$ --simgpu "$build/simgpu" \
     --simgpu-config "${gpus/8GiB/80GiB}" --plugstack '# the plugin comes with the package' \
     --job-submit "$source/etc/job_submit.lua" "$source/etc/vgpu_submit.lua" || exit 1
   for node in ctl n1 n2; do on $node bash "$work/furnish" || exit 1; done
