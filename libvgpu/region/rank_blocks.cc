@@ -25,18 +25,22 @@ constexpr std::uint64_t kCautiousShare = 16;
 
 // ---- idle blocks ----------------------------------------------------------------------------------------------------
 
-bool Rank::use_idle(unsigned dev, std::uint64_t block_bytes) {
+bool Rank::use_idle(unsigned dev, std::uint64_t block_bytes, bool *was_last) {
   const Usage &usage = region_->usage();
   Process *process = attached();
   if (process == nullptr || !usage.has_appendix()) return false;
   const GuardedLane lane = {dev, process->slot, Guarded::other};
   const std::uint64_t units = units_for(block_bytes);
-  const Moved moved = use_idle_units(usage, lane, units);
-  if (moved != Moved::closed) return moved == Moved::yes;
-  ScopedLock lock(process->devices[dev].mutex);
-  const std::uint64_t idle = close_guard(usage, lane);
-  open_guard(usage, lane, idle >= units ? idle - units : idle);
-  return idle >= units;
+  std::uint64_t idle = 0;
+  Moved moved = use_idle_units(usage, lane, units, &idle);
+  if (moved == Moved::closed) {
+    ScopedLock lock(process->devices[dev].mutex);
+    idle = close_guard(usage, lane);
+    moved = idle >= units ? Moved::yes : Moved::no;
+    open_guard(usage, lane, idle >= units ? idle - units : idle);
+  }
+  if (was_last != nullptr) *was_last = idle < 2 * units;
+  return moved == Moved::yes;
 }
 
 void Rank::add_idle(unsigned dev, std::uint64_t block_bytes) {
@@ -48,16 +52,33 @@ void Rank::add_idle(unsigned dev, std::uint64_t block_bytes) {
   if (!usage.has_appendix()) return release(dev, Kind::other, block_bytes);
   const GuardedLane lane = {dev, process->slot, Guarded::other};
   const std::uint64_t units = units_for(block_bytes);
-  note_peak(*process, dev);
-  if (add_idle_units(usage, lane, units, kMostIdle * units) == Moved::yes) return;
-  {
+  std::uint64_t idle = 0;
+  bool keep = add_idle_units(usage, lane, units, kMostIdle * units, &idle) == Moved::yes;
+  if (!keep) {
     ScopedLock lock(process->devices[dev].mutex);
-    const std::uint64_t idle = close_guard(usage, lane);
-    const bool keep = idle + units <= kMostIdle * units;
+    idle = close_guard(usage, lane);
+    keep = idle + units <= kMostIdle * units;
     open_guard(usage, lane, keep ? idle + units : idle);
-    if (keep) return;
   }
-  release(dev, Kind::other, block_bytes);
+  note_peak_before(*process, lane, idle);
+  if (!keep) release(dev, Kind::other, block_bytes);
+}
+
+// The peaks as they were when so much was idle. A block that is used and emptied again and again has been seen before, and
+// no word is touched that others write.
+void Rank::note_peak_before(Process &process, const GuardedLane &lane, std::uint64_t idle) {
+  Process::Device &device = process.devices[lane.dev];
+  const Usage &usage = region_->usage();
+  const std::uint64_t other =
+      LaneWord::unpack(usage.lane(lane.number(), lane.dev).current.load(memory_order_relaxed)).units;
+  const std::uint64_t in_use = other - std::min(other, idle);
+  const bool seen =
+      !device.grown.load(memory_order_relaxed) && in_use <= device.noted_in_use.load(memory_order_relaxed);
+  if (__builtin_expect(seen, true)) return;
+  device.grown.store(false, memory_order_relaxed);
+  device.noted_in_use.store(in_use, memory_order_relaxed);
+  const std::uint64_t total = DeviceWord::unpack(usage.device(lane.dev).total.load(memory_order_relaxed)).units;
+  raise_peaks(process, lane.dev, total, held_units(process, lane.dev), idle);
 }
 
 bool Rank::top_up_idle(unsigned dev, std::uint64_t block_bytes) {
@@ -73,6 +94,7 @@ bool Rank::top_up_idle(unsigned dev, std::uint64_t block_bytes) {
     enough = change_lane(usage, dev, {lane.number(), true, units, &region_->device(dev).memory_bytes}).commit ==
              Commit::done;
     if (enough) idle += units;
+    process->devices[dev].grown.store(true, memory_order_relaxed);
   }
   open_guard(usage, lane, idle);
   return enough;
