@@ -197,7 +197,11 @@ Corrected correct(unsigned dev, Device &device, Correction correction) {
     ScopedLock lock(device.mutex);
     device.never = look.sight == Sight::never;
     device.unsettled = look.sight == Sight::later;
-    if (look.sight == Sight::never) return Corrected::unknown;
+    if (look.sight == Sight::never) {
+      // Nobody can synchronise any more, and what was freed in order went with the last context.
+      if (live_contexts(dev) == 0) give_back(dev, device, Kind::data, ~std::uint64_t{0});
+      return Corrected::unknown;
+    }
     const bool same = device.generation == generation &&
                       look.held == region::bytes_of(look.known.units) + device.total() &&
                       held_without_idle(dev) == look.held && recorded(dev) == look.known;
