@@ -189,8 +189,15 @@ void Rank::give_back(unsigned dev, Kind kind, const Change &shrinking) {
   if (process != nullptr) change(*process, dev, kind, shrinking);
 }
 
+// Five looks into /proc, which say the same for as long as the process lives.
+SelfIdentity Rank::self() {
+  ScopedLock lock(process_->mutex);
+  if (process_->self.pid == 0) process_->self = identify_self();
+  return process_->self;
+}
+
 void Rank::sweep_device(unsigned dev, Effort effort) {
-  LivenessCheck liveness(region_->usage_path(), region_->usage(), effort);
+  LivenessCheck liveness(region_->usage_path(), region_->usage(), effort, self());
   sweep(region_->usage(), liveness, dev);
 }
 

@@ -193,6 +193,7 @@ class Rank {
   void raise_peaks(Process &process, unsigned dev, std::uint64_t total_units, std::uint64_t held_units,
                    std::uint64_t idle_units);
   Grant add(unsigned dev, Kind kind, std::uint64_t bytes, const Word *limit);
+  SelfIdentity self();
   void sweep_device(unsigned dev, Effort effort);
   template <typename Update>
   void update_info(Process &process, Update update);
