@@ -189,7 +189,6 @@ class Rank {
   Commit change(Process &process, unsigned dev, Kind kind, const Change &change);
   void give_back(unsigned dev, Kind kind, const Change &shrinking);
   std::uint64_t held_units(const Process &process, unsigned dev) const;
-  void note_peak_before(Process &process, const struct GuardedLane &lane, std::uint64_t idle_units);
   void raise_peaks(Process &process, unsigned dev, std::uint64_t total_units, std::uint64_t held_units,
                    std::uint64_t idle_units);
   Grant add(unsigned dev, Kind kind, std::uint64_t bytes, const Word *limit);
