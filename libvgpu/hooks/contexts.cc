@@ -42,16 +42,17 @@ CUresult make_context(CUdevice ordinal, Call call, Opened opened, Undo undo, Mak
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-// The context with this number is gone, and all that was in it.
-ClosedContext drop_context(unsigned number) {
+// The context with this number is gone, and all that was in it. Returns its device.
+int drop_context(unsigned number) {
   const ClosedContext closed = context_closed(number);
   note_pools_may_shrink();
   recheck_pools_when_due();
-  return closed;
+  if (closed.dev != kNotInJob) context_gone(static_cast<unsigned>(closed.dev), closed.charged);
+  return closed.dev;
 }
 
-void settle_without(const ClosedContext &closed) {
-  if (closed.dev != kNotInJob) context_gone(static_cast<unsigned>(closed.dev), closed.charged);
+void settle_after_drop(int dev) {
+  if (dev != kNotInJob) settle_untracked(static_cast<unsigned>(dev), Kind::context);
 }
 
 int device_of(CUcontext context) {
@@ -62,19 +63,19 @@ int device_of(CUcontext context) {
 template <typename Call>
 CUresult destroy_context(CUcontext context, Call call) {
   if (mode() != Mode::active) return call();
-  ClosedContext closed = {kNotInJob};
+  int gone_from = kNotInJob;
   CUresult result;
   {
     const BooksLag lag(device_of(context));
     const unsigned number = context_closing(context);
     result = call();
     if (result == CUDA_SUCCESS) {
-      closed = drop_context(number);
+      gone_from = drop_context(number);
     } else {
       context_kept(number);
     }
   }
-  settle_without(closed);
+  settle_after_drop(gone_from);
   return result;
 }
 
@@ -118,14 +119,14 @@ template <typename Call>
 CUresult release_primary(CUdevice ordinal, Call call) {
   const CUcontext context = mode() == Mode::active ? primary_context(ordinal) : nullptr;
   if (context == nullptr) return call();
-  ClosedContext closed = {kNotInJob};
+  int gone_from = kNotInJob;
   CUresult result;
   {
     const BooksLag lag(device_of(context));
     result = call();
-    if (result == CUDA_SUCCESS && !is_active(ordinal, true)) closed = drop_context(context_closing(context));
+    if (result == CUDA_SUCCESS && !is_active(ordinal, true)) gone_from = drop_context(context_closing(context));
   }
-  settle_without(closed);
+  settle_after_drop(gone_from);
   return result;
 }
 

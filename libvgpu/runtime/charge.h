@@ -159,8 +159,11 @@ CUresult release_pointer(std::uint64_t pointer, Call call) {
     // Perhaps a pool's: it goes back there.
     note_pools_may_shrink();
     recheck_pools_when_due();
+  } else if (__builtin_expect(allocation.shared && taken != Taken::piece, false)) {
+    leave_behind(allocation);
+    settle_untracked(allocation.dev, region::Kind::data);
   } else if (taken != Taken::piece) {
-    allocation.shared ? leave_behind(allocation) : give_back(allocation);
+    give_back(allocation);
   }
   return result;
 }

@@ -37,6 +37,7 @@ bool wait_for_turn(unsigned dev, bool *ours) {
 }  // namespace
 
 ContextCharge::ContextCharge(unsigned dev, Makes makes) : UntrackedCharge(dev, Kind::context, ByHand{}) {
+  rank().begin_context(dev);
   const Reserving reserving(dev);
   if (makes == Makes::less) {
     reserved(0);
@@ -56,6 +57,7 @@ ContextCharge::ContextCharge(unsigned dev, Makes makes) : UntrackedCharge(dev, K
 
 ContextCharge::~ContextCharge() {
   if (probing_) rank().end_probe(dev());
+  rank().end_context(dev());
 }
 
 bool ContextCharge::reserve(std::uint64_t bytes) {

@@ -17,6 +17,14 @@ class JobProcesses {
   void see(unsigned pid);
   bool has(unsigned pid);
 
+  // The ranks, each with the number by which NVML would name it; 0: unknown.
+  unsigned count() const { return count_; }
+  unsigned slot(unsigned index) const { return members_[index].slot; }
+  unsigned pid(unsigned index) const {
+    const Member &member = members_[index];
+    return member.host_pid == 0 && numbers_are_ours_ ? member.pid_here : member.host_pid;
+  }
+
  private:
   explicit JobProcesses(const region::SelfIdentity &self);
 

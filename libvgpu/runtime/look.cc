@@ -17,7 +17,11 @@
 
 namespace vgpu::runtime {
 
+std::atomic<std::uint64_t> reader_due_ms[region::kMaxDevices];
+
 namespace {
+
+constexpr std::uint64_t kReaderMs = 100;
 
 constexpr std::uint64_t kCheapNs = 200'000;
 constexpr std::uint64_t kSlowNs = 1'000'000;  // from here on looks are rationed
@@ -56,13 +60,14 @@ long preemptions() {
 }
 
 // A look during which somebody else had the processor says nothing of NVML, unless it hangs.
-void note_cost(Looks &state, std::uint64_t took_ns, bool undisturbed) {
+void note_cost(unsigned dev, Looks &state, std::uint64_t took_ns, bool undisturbed) {
   const std::uint64_t before = state.cost_ns.load(std::memory_order_relaxed);
   const std::uint64_t slower = before + before / 4 + 1;
   const std::uint64_t cost = before == 0 ? took_ns : std::min(took_ns, slower);
   if (undisturbed) state.cost_ns.store(cost, std::memory_order_relaxed);
   const std::uint64_t now = coarse_ms();
   state.looked_ms.store(now, std::memory_order_relaxed);
+  reader_due_ms[dev].store(now + std::max(kReaderMs, look_pause_ms(dev)), std::memory_order_relaxed);
   if (took_ns >= kHungNs) state.suspended_until_ms.store(now + kSuspensionMs, std::memory_order_relaxed);
 }
 
@@ -105,6 +110,7 @@ void contradict(Looks &state) {
 
 BooksLag::BooksLag(int dev) : dev_(dev) {
   if (dev_ == kNotInJob) return;
+  rank().begin_context(static_cast<unsigned>(dev_));
   if (Looks *state = looks_of(static_cast<unsigned>(dev_))) state->lagging.fetch_add(1, std::memory_order_acq_rel);
 }
 
@@ -115,6 +121,7 @@ BooksLag::~BooksLag() {
     state->lags_ended.fetch_add(1, std::memory_order_release);
     state->lagging.fetch_sub(1, std::memory_order_release);
   }
+  rank().end_context(static_cast<unsigned>(dev_));
 }
 
 std::uint64_t held_without_idle(unsigned dev) {
@@ -124,7 +131,9 @@ std::uint64_t held_without_idle(unsigned dev) {
 
 Look look_at(unsigned dev) {
   Looks *state = looks_of(dev);
-  if (state == nullptr) return {Sight::never, 0, 0, {}, 0};
+  Look look;
+  look.sight = Sight::never;
+  if (state == nullptr) return look;
   // Pools shrink inside the driver, at anybody's synchronisation; what they hold is asked before and after.
   open_nvml(dev);
   recheck_pools_when_due();
@@ -133,10 +142,13 @@ Look look_at(unsigned dev) {
   const std::uint64_t start = monotonic_ns();
   std::uint64_t bytes = 0;
   const NvmlUsage usage = query_nvml_usage(dev, before.held, &bytes);
-  note_cost(*state, monotonic_ns() - start, preemptions() == preempted);
+  note_cost(dev, *state, monotonic_ns() - start, preemptions() == preempted);
   recheck_pools_when_due();
 
-  Look look = {Sight::later, 0, 0, before.known, before.held};
+  look.sight = Sight::later;
+  look.seen = bytes;
+  look.known = before.known;
+  look.held = before.held;
   const std::uint64_t certain = before.known.units - before.known.elastic_units;
   const bool is_gone = usage == NvmlUsage::not_listed && live_contexts(dev) == 0 && certain == 0;
   if (usage == NvmlUsage::unknown) {

@@ -4,6 +4,7 @@
 // change meanwhile, and what it does not say is not known rather than nothing.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "allocations.h"
@@ -11,7 +12,7 @@
 namespace vgpu::runtime {
 
 // While one lives, the device may hold less than the table of allocations says, because the driver frees before we do: no
-// look may judge by what it then sees.
+// look may judge by what it then sees, neither ours nor another rank's.
 class BooksLag {
  public:
   explicit BooksLag(int dev);  // kNotInJob: does nothing
@@ -34,6 +35,7 @@ struct Look {
   // Only if known: what the process holds beyond its allocations; a range where some of these may be elsewhere.
   std::uint64_t least = 0;
   std::uint64_t most = 0;
+  std::uint64_t seen = 0;  // bytes, by NVML; a context and its like included
   // The books that the answer belongs to.
   Recorded known;
   std::uint64_t held = 0;  // bytes, without idle blocks
@@ -42,6 +44,9 @@ Look look_at(unsigned dev);
 
 // What this process is charged for on a device, without idle blocks: those are the driver's to open yet.
 std::uint64_t held_without_idle(unsigned dev);
+
+// When a look is too old for somebody who asks what is free; of coarse_ms().
+extern std::atomic<std::uint64_t> reader_due_ms[region::kMaxDevices];
 
 // The cost of looking.
 bool looks_are_cheap(unsigned dev);      // so cheap that a module load may have one

@@ -7,10 +7,12 @@
 #include "base/mutex.h"
 #include "base/wiped.h"
 #include "contexts.h"
+#include "imports.h"
 #include "look.h"
 #include "refusal.h"
 #include "reserve.h"
 #include "runtime.h"
+#include "siblings.h"
 
 namespace vgpu::runtime {
 
@@ -26,9 +28,7 @@ using region::Kind;
 constexpr std::uint64_t kFirstIntervalMs = 20;
 constexpr std::uint64_t kLastIntervalMs = 1000;
 constexpr unsigned kMeasureTries = 3;
-// How old a look may be for somebody who is refused, or who asks what is free.
-constexpr std::uint64_t kRefusalMs = 20;
-constexpr std::uint64_t kReaderMs = 100;
+constexpr std::uint64_t kRefusalMs = 20;  // how old a look may be for somebody who is refused
 constexpr std::uint64_t kPatienceNs = 500'000'000;
 constexpr std::uint64_t kPollNs = 10'000'000;
 // The least that a module takes: a block of the driver's.
@@ -43,8 +43,9 @@ struct Device {
   Mutex mutex;
   // In bytes.
   std::uint64_t charged[region::kKinds] VGPU_GUARDED_BY(mutex);
-  std::uint64_t in_progress VGPU_GUARDED_BY(mutex);  // of `charged`: reserved for calls that have not returned
-  std::uint64_t guessed VGPU_GUARDED_BY(mutex);      // of the contexts' charge: not measured yet
+  std::uint64_t in_progress VGPU_GUARDED_BY(mutex);      // of `charged`: reserved for calls that have not returned
+  std::uint64_t guessed VGPU_GUARDED_BY(mutex);          // of the contexts' charge: not measured yet
+  std::uint64_t guessed_modules VGPU_GUARDED_BY(mutex);  // of the modules' charge: the same
   std::uint64_t last_module VGPU_GUARDED_BY(mutex);
   std::uint64_t largest_module VGPU_GUARDED_BY(mutex);
   std::uint32_t generation VGPU_GUARDED_BY(mutex);
@@ -79,11 +80,8 @@ std::uint64_t &charge_of(Device &device, Kind kind) VGPU_REQUIRES(device.mutex) 
 
 // Another rank may have corrected what this one is charged for its contexts, while it was at rest.
 void adopt_correction(unsigned dev, Device &device) VGPU_REQUIRES(device.mutex) {
-  const unsigned slot = rank().slot();
-  if (device.reserving != 0 || slot == region::kRootSlot) return;
-  const region::Lane &lane = job_region().usage().lanes(slot, dev).kinds[static_cast<unsigned>(Kind::context)];
-  const region::LaneWord word = region::LaneWord::unpack(lane.current.load(std::memory_order_acquire));
-  const std::uint64_t now = region::bytes_of(word.units);
+  if (device.reserving != 0 || rank().slot() == region::kRootSlot) return;
+  const std::uint64_t now = rank().memory_held(dev, Kind::context);
   std::uint64_t &mine = charge_of(device, Kind::context);
   if (now == mine) return;
   correct_context_charges(dev, static_cast<std::int64_t>(now - mine));
@@ -92,12 +90,21 @@ void adopt_correction(unsigned dev, Device &device) VGPU_REQUIRES(device.mutex) 
   ++device.generation;
 }
 
+// Whether memory was ever there: what was only reserved or guessed is in no peak.
+enum class Was : std::uint8_t { there, never_there };
+
 // How much of it was there to give back.
-std::uint64_t give_back(unsigned dev, Device &device, Kind kind, std::uint64_t bytes) VGPU_REQUIRES(device.mutex) {
+std::uint64_t give_back(unsigned dev, Device &device, Kind kind, std::uint64_t bytes, Was was = Was::there)
+    VGPU_REQUIRES(device.mutex) {
   const std::uint64_t part = std::min(bytes, charge_of(device, kind));
   if (part == 0) return 0;
-  rank().release(dev, kind, part);
+  if (was == Was::there) {
+    rank().release(dev, kind, part);
+  } else {
+    rank().take_back(dev, kind, part);
+  }
   charge_of(device, kind) -= part;
+  if (kind == Kind::data) no_longer_charged(dev, part);
   ++device.generation;
   return part;
 }
@@ -105,7 +112,7 @@ std::uint64_t give_back(unsigned dev, Device &device, Kind kind, std::uint64_t b
 void shrink(unsigned dev, Device &device, Kind first, std::uint64_t bytes) VGPU_REQUIRES(device.mutex) {
   // A guess was never more than that.
   if (first != Kind::data && device.guessed != 0) {
-    const std::uint64_t part = give_back(dev, device, Kind::context, std::min(bytes, device.guessed));
+    const std::uint64_t part = give_back(dev, device, Kind::context, std::min(bytes, device.guessed), Was::never_there);
     correct_context_charges(dev, -static_cast<std::int64_t>(part));
     bytes -= part;
   }
@@ -122,8 +129,9 @@ enum class IfOver : std::uint8_t { refuse, charge };
 struct Correction {
   Kind kind = Kind::other;
   IfOver if_over = IfOver::charge;
-  std::uint64_t gone = 0;  // has probably been given back, which decides where a look leaves it open
-  std::uint64_t own = 0;   // reserved for the call that is being settled
+  std::uint64_t gone = 0;       // has probably been given back, which decides where a look leaves it open
+  std::uint64_t own = 0;        // reserved for the call that is being settled
+  std::uint64_t elsewhere = 0;  // what this process made, has freed, and others hold without being charged for it
 };
 
 enum class Corrected : std::uint8_t { done, over, unknown };
@@ -135,6 +143,15 @@ Kind kind_of_growth(Device &device, Kind kind) VGPU_REQUIRES(device.mutex) {
   return device.has_new_modules ? Kind::module : Kind::other;
 }
 
+// More for a call that has reserved some. What is refused is all that it takes, not the last part of it.
+bool reserve_more(unsigned dev, Kind kind, std::uint64_t more, std::uint64_t own) {
+  if (rank().try_to_reserve(dev, kind, more) == region::Grant::granted) return true;
+  rank().take_back(dev, kind, own);
+  if (reserve_measured(dev, kind, own + more)) return true;
+  rank().force(dev, kind, own);  // it is there until the call is undone
+  return false;
+}
+
 Corrected apply(unsigned dev, Device &device, const Look &look, const Correction &correction)
     VGPU_REQUIRES(device.mutex) {
   // What others reserved for calls of theirs that have not returned stays reserved.
@@ -142,19 +159,23 @@ Corrected apply(unsigned dev, Device &device, const Look &look, const Correction
   const std::uint64_t have = device.total();
   const std::uint64_t settled = have - others;
   const std::uint64_t expected = settled > correction.gone ? settled - correction.gone : 0;
-  const std::uint64_t target = std::clamp(expected, look.least, look.most) + others;
+  // What others made and are charged for may be in our figure, too.
+  const std::uint64_t least = look.least - std::min(look.least, explained_by_imports(dev));
+  const std::uint64_t target = std::clamp(expected, least, look.most) + others;
   if (target <= have) {
-    shrink(dev, device, correction.kind, have - target);
+    const std::uint64_t kept = std::min(correction.elsewhere, charge_of(device, Kind::data));
+    shrink(dev, device, correction.kind, have - target - std::min(have - target, kept));
   } else {
     const Kind kind = kind_of_growth(device, correction.kind);
     const std::uint64_t more = target - have;
-    const bool charged = correction.if_over == IfOver::refuse ? reserve_measured(dev, kind, more)
+    const bool charged = correction.if_over == IfOver::refuse ? reserve_more(dev, kind, more, correction.own)
                                                               : rank().force(dev, kind, more) == region::Grant::granted;
     if (!charged) return Corrected::over;
     charge_of(device, kind) += more;
     if (kind == Kind::context && device.guessed != 0) correct_context_charges(dev, static_cast<std::int64_t>(more));
   }
   device.guessed = 0;
+  device.guessed_modules = 0;
   device.has_new_modules = false;
   device.waited = false;
   ++device.generation;
@@ -162,7 +183,7 @@ Corrected apply(unsigned dev, Device &device, const Look &look, const Correction
 }
 
 // Makes the charge what it should be.
-Corrected correct(unsigned dev, Device &device, const Correction &correction) {
+Corrected correct(unsigned dev, Device &device, Correction correction) {
   bool again = !looks_are_suspended(dev);
   for (unsigned tries = 0; again && tries < kMeasureTries; ++tries) {
     std::uint32_t generation = 0;
@@ -172,10 +193,15 @@ Corrected correct(unsigned dev, Device &device, const Correction &correction) {
       generation = device.generation;
     }
     const Look look = look_at(dev);
+    if (has_exported(dev)) correction.elsewhere = unbooked_by_siblings(dev);
     ScopedLock lock(device.mutex);
     device.never = look.sight == Sight::never;
     device.unsettled = look.sight == Sight::later;
-    if (look.sight == Sight::never) return Corrected::unknown;
+    if (look.sight == Sight::never) {
+      // Nobody can synchronise any more, and what was freed in order went with the last context.
+      if (live_contexts(dev) == 0) give_back(dev, device, Kind::data, ~std::uint64_t{0});
+      return Corrected::unknown;
+    }
     const bool same = device.generation == generation &&
                       look.held == region::bytes_of(look.known.units) + device.total() &&
                       held_without_idle(dev) == look.held && recorded(dev) == look.known;
@@ -210,6 +236,7 @@ void settle_device(unsigned dev, Device &device) {
   }
   correct(dev, device, {});
   note_first_context(dev, device);
+  if (rank().lead_looking(dev)) settle_siblings(dev);
 }
 
 bool is_near_limit(unsigned dev, Device &device) {
@@ -285,7 +312,7 @@ UntrackedCharge::UntrackedCharge(unsigned dev, Kind kind, std::uint64_t expected
 void UntrackedCharge::reserved(std::uint64_t bytes) {
   Untracked *state = untracked.get();
   if (state == nullptr) {
-    rank().release(dev_, kind_, bytes);
+    rank().take_back(dev_, kind_, bytes);
     return;
   }
   Device &device = state->devices[dev_];
@@ -301,9 +328,23 @@ void UntrackedCharge::cancel() {
   Device &device = untracked.get()->devices[dev_];
   ScopedLock lock(device.mutex);
   device.in_progress -= reserved_;
-  give_back(dev_, device, kind_, reserved_);
+  give_back(dev_, device, kind_, reserved_, Was::never_there);
   ++device.generation;
   reserved_ = 0;
+}
+
+// A module that nobody measured takes a block at least.
+bool UntrackedCharge::reserve_least() {
+  if (reserved_ >= kLeastModule) return true;
+  const std::uint64_t more = kLeastModule - reserved_;
+  if (!reserve_memory(dev_, kind_, more)) return false;
+  Device &device = untracked.get()->devices[dev_];
+  ScopedLock lock(device.mutex);
+  charge_of(device, kind_) += more;
+  device.in_progress += more;
+  ++device.generation;
+  reserved_ += more;
+  return true;
 }
 
 UntrackedCharge::Settled UntrackedCharge::settle(Patience patience) {
@@ -315,7 +356,7 @@ UntrackedCharge::Settled UntrackedCharge::settle(Patience patience) {
     before = device.total() - reserved_;
   }
   if (kind_ == Kind::context) measure_soon(state);
-  const Correction correction = {kind_, IfOver::refuse, 0, reserved_};
+  const Correction correction = {kind_, IfOver::refuse, 0, reserved_, 0};
   const std::uint64_t start = monotonic_ns();
   Corrected corrected = Corrected::unknown;
   if (kind_ == Kind::context || deserves_look(dev_, device)) corrected = correct(dev_, device, correction);
@@ -326,6 +367,7 @@ UntrackedCharge::Settled UntrackedCharge::settle(Patience patience) {
   if (corrected == Corrected::over) return Settled::over;
   if (corrected == Corrected::unknown && patience == Patience::bounded) return Settled::unknown;
   measured_ = corrected == Corrected::done;
+  if (!measured_ && kind_ == Kind::module && !reserve_least()) return Settled::over;
   {
     ScopedLock lock(device.mutex);
     if (measured_) {
@@ -341,6 +383,7 @@ UntrackedCharge::Settled UntrackedCharge::settle(Patience patience) {
     }
     if (kind_ == Kind::module) {
       device.has_new_modules = !measured_;
+      if (!measured_) device.guessed_modules += taken_;
       if (measured_) device.last_module = taken_;
       device.largest_module = std::max(device.largest_module, taken_);
     }
@@ -357,20 +400,17 @@ void context_gone(unsigned dev, std::uint64_t bytes) {
   Untracked *state = untracked.get();
   if (state == nullptr) return;
   Device &device = state->devices[dev];
-  {
-    ScopedLock lock(device.mutex);
-    adopt_correction(dev, device);
-    device.guessed -= std::min(device.guessed, give_back(dev, device, Kind::context, bytes));
-    // Without a context there are no modules, heaps or stacks; of what is being made nothing is there yet.
-    if (live_contexts(dev) == 0) {
-      give_back(dev, device, Kind::module, ~std::uint64_t{0});
-      give_back(dev, device, Kind::other, ~std::uint64_t{0});
-      const std::uint64_t rest = charge_of(device, Kind::context);
-      give_back(dev, device, Kind::context, rest - std::min(rest, device.in_progress));
-      device.guessed = 0;
-    }
-  }
-  correct(dev, device, {Kind::context, IfOver::charge, 0, 0});
+  ScopedLock lock(device.mutex);
+  adopt_correction(dev, device);
+  device.guessed -= std::min(device.guessed, give_back(dev, device, Kind::context, bytes));
+  if (live_contexts(dev) != 0) return;
+  // Without a context there are no modules, heaps or stacks; of what is being made nothing is there yet.
+  give_back(dev, device, Kind::module, ~std::uint64_t{0});
+  give_back(dev, device, Kind::other, ~std::uint64_t{0});
+  const std::uint64_t rest = charge_of(device, Kind::context);
+  give_back(dev, device, Kind::context, rest - std::min(rest, device.in_progress));
+  device.guessed = 0;
+  device.guessed_modules = 0;
 }
 
 void charge_unseen_context(unsigned dev, CUcontext context) {
@@ -395,16 +435,19 @@ void settle_untracked(unsigned dev, Kind kind) {
   Untracked *state = untracked.get();
   if (state == nullptr) return;
   Device &device = state->devices[dev];
-  if (!deserves_look(dev, device)) {
-    note_untracked_growth();
-    return;
-  }
   std::uint64_t gone = 0;
   if (kind == Kind::module) {
     ScopedLock lock(device.mutex);
     gone = device.last_module;
   }
-  correct(dev, device, {kind, IfOver::charge, gone, 0});
+  const bool now = kind == Kind::context || deserves_look(dev, device);
+  if (now && correct(dev, device, {kind, IfOver::charge, gone, 0, 0}) != Corrected::unknown) return;
+  note_untracked_growth();
+  if (kind != Kind::module) return;
+  // What was guessed for it goes by a guess, too.
+  ScopedLock lock(device.mutex);
+  const std::uint64_t guess = std::min(device.guessed_modules, std::max(device.last_module, kLeastModule));
+  device.guessed_modules -= give_back(dev, device, kind, guess);
 }
 
 void note_untracked_growth() {
@@ -438,7 +481,9 @@ void give_back_what_was_freed() {
   }
 }
 
-bool settle_before_refusing(unsigned dev) {
+namespace {
+
+bool settle_own_before_refusing(unsigned dev) {
   Untracked *state = untracked.get();
   if (state == nullptr) return false;
   Device &device = state->devices[dev];
@@ -462,12 +507,19 @@ bool settle_before_refusing(unsigned dev) {
   return device.total() < before;
 }
 
-void settle_for_reader(unsigned dev) {
+}  // namespace
+
+bool settle_before_refusing(unsigned dev) {
+  if (mode() != Mode::active) return false;
+  // Each of both: the other ranks may have been charged too much as well.
+  const bool own = settle_own_before_refusing(dev);
+  return wait_for_siblings(dev) || own;
+}
+
+void look_for_reader(unsigned dev) {
   Untracked *state = untracked.get();
-  if (state == nullptr) return;
-  const bool unsettled = untracked_unsettled.load(std::memory_order_relaxed);
-  if (ms_since_look(dev) < std::max(unsettled ? 0 : kReaderMs, look_pause_ms(dev))) return;
-  settle_device(dev, state->devices[dev]);
+  // What is unsettled is worth a look at any time, if looks are cheap.
+  if (state != nullptr && ms_since_look(dev) >= look_pause_ms(dev)) settle_device(dev, state->devices[dev]);
 }
 
 void settle_due() {

@@ -8,7 +8,9 @@
 
 #include <atomic>
 
+#include "base/clock.h"
 #include "driver/cuda_api.h"
+#include "look.h"
 #include "region/region.h"
 
 namespace vgpu::runtime {
@@ -58,6 +60,8 @@ class UntrackedCharge {
   unsigned dev() const { return dev_; }
 
  private:
+  bool reserve_least();
+
   unsigned dev_;
   region::Kind kind_;
   bool granted_;
@@ -66,7 +70,7 @@ class UntrackedCharge {
   std::uint64_t taken_ = 0;
 };
 
-// A context is gone for which so much was charged; its modules went with it.
+// A context is gone for which so much was charged; its modules went with it. settle_untracked() follows.
 void context_gone(unsigned dev, std::uint64_t bytes);
 // There is a context of which no call told: whoever made it, it is charged.
 void charge_unseen_context(unsigned dev, CUcontext context);
@@ -79,9 +83,6 @@ void note_untracked_growth();
 void untrack_data(unsigned dev, std::uint64_t bytes);
 // Before somebody is refused: measures what may be gone. False: nothing was given back.
 bool settle_before_refusing(unsigned dev);
-// Before somebody is told what is free.
-void settle_for_reader(unsigned dev);
-
 // Some device's untracked memory is not known yet.
 extern std::atomic<bool> untracked_unsettled;
 // Measures what is due: soon after a context was made, and once a second.
@@ -95,6 +96,14 @@ inline void settle_untracked_when_due() {
   const bool due =
       untracked_unsettled.load(std::memory_order_relaxed) || ++calls_since_clock_read % kCallsPerClockRead == 0;
   if (__builtin_expect(due, false)) settle_due();
+}
+
+// Before somebody is told what is free: a look, unless there was one lately and nothing has happened since.
+void look_for_reader(unsigned dev);
+inline void settle_for_reader(unsigned dev) {
+  const bool due = untracked_unsettled.load(std::memory_order_relaxed) ||
+                   coarse_ms() >= reader_due_ms[dev].load(std::memory_order_relaxed);
+  if (__builtin_expect(due, false)) look_for_reader(dev);
 }
 
 // Untracked data waits for a synchronisation, because NVML cannot tell when it goes.

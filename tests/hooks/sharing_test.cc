@@ -66,10 +66,12 @@ struct Way {
   Share share;
 };
 
+template <int version>
 Shared share_by_ipc(Program &maker, Program &user) {
   const std::uint64_t pointer = maker.make("cuMemAlloc_v2", kBytes);
   const std::string handle = maker.ask("call cuIpcGetMemHandle " + text(pointer)).values.at(0);
-  const std::uint64_t opened = user.must("call cuIpcOpenMemHandle_v2 " + handle);
+  const char *open = version == 1 ? "call cuIpcOpenMemHandle " : "call cuIpcOpenMemHandle_v2 ";
+  const std::uint64_t opened = user.must(open + handle);
   return {"drop cuMemFree_v2 " + text(pointer), "call cuIpcCloseMemHandle " + text(opened)};
 }
 
@@ -164,9 +166,37 @@ TEST_P(EverySharingTest, BothDie) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, EverySharingTest,
-                         testing::Values(Way{"Ipc", share_by_ipc}, Way{"Handle", share_by_handle},
+                         testing::Values(Way{"Ipc", share_by_ipc<2>}, Way{"OldIpc", share_by_ipc<1>},
+                                         Way{"Handle", share_by_handle},
                                          Way{"ExternalMemory", share_by_external_memory}, Way{"Pool", share_by_pool}),
                          [](const auto &info) { return std::string(info.param.name); });
+
+// What a maker frees is there for as long as somebody has it open, and stays charged.
+TEST_F(SharingTest, ALoopOfIpcHandlesStaysUnderTheLimit) {
+  constexpr std::uint64_t kEach = 64 * kMiB;
+  std::vector<std::uint64_t> opened;
+  bool refused = false;
+  for (unsigned round = 0; round < 60 && !refused; ++round) {
+    const Answer made = maker_->ask("make cuMemAlloc_v2 " + text(kEach));
+    refused = made.result == kOutOfMemory;
+    if (refused) break;
+    const std::string handle = word(*maker_, "cuIpcGetMemHandle " + text(made.number()));
+    opened.push_back(user_->must("call cuIpcOpenMemHandle_v2 " + handle));
+    maker_->drop("cuMemFree_v2", made.number());
+    EXPECT_LE(node().held(0), 512 * kMiB) << "round " << round;
+    EXPECT_GE(charged(), node().held(0)) << "round " << round;
+  }
+  EXPECT_TRUE(refused);
+  EXPECT_EQ(opened.size(), (512 * kMiB - 2 * kContext) / kEach);
+  // When it is closed there, it is gone, and there is room again.
+  for (const std::uint64_t pointer : opened) user_->must("call cuIpcCloseMemHandle " + text(pointer));
+  maker_->drop("cuMemFree_v2", maker_->make("cuMemAlloc_v2", kEach));
+  for (int waited = 0; charged() != node().held(0) && waited < 100; ++waited) {
+    sleep_ms(20);
+    maker_->must("info");
+  }
+  expect_held(2 * kContext);
+}
 
 // ---- in one process -------------------------------------------------------------------------------------------------
 

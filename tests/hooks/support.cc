@@ -195,8 +195,9 @@ bool Program::tell(const std::string &line) {
   return false;
 }
 
-Answer Program::ask(const std::string &line) {
-  if (!tell(line)) return {};
+Answer Program::ask(const std::string &line) { return tell(line) ? answer(line) : Answer{}; }
+
+Answer Program::answer(const std::string &line) {
   std::string reply;
   for (char c = 0;;) {
     pollfd ready = {socket_, POLLIN, 0};

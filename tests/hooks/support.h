@@ -91,7 +91,8 @@ class Program {
   Program &operator=(const Program &) = delete;
 
   Answer ask(const std::string &line);
-  bool tell(const std::string &line);  // without waiting for an answer
+  bool tell(const std::string &line);           // without waiting for an answer
+  Answer answer(const std::string &line = "");  // to what it was told
   // Expects success; returns the first value.
   std::uint64_t must(const std::string &line);
   std::uint64_t make(const std::string &symbol, std::uint64_t amount) {
@@ -120,6 +121,9 @@ class HooksTest : public testing::Test {
   static constexpr std::uint64_t kContext = 64 * kMiB;
   static constexpr std::uint64_t kModule = 2 * kMiB;  // with its code
   static constexpr std::uint64_t kDevice = 1024 * kMiB;
+  // What a context is charged before anybody has measured one, on the small devices and on the large one.
+  static constexpr std::uint64_t kGuess = 66 * kMiB;
+  static constexpr std::uint64_t kLateGuess = 640 * kMiB;
   static constexpr std::uint64_t kNoLimit = ~std::uint64_t{0};  // the device's own size
   static constexpr unsigned kLate = 2;
   static constexpr long kLateMs = 150;
