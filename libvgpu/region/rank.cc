@@ -87,50 +87,61 @@ bool is_ours_alone(Kind kind) { return kind == Kind::module || kind == Kind::dat
 
 }  // namespace
 
-Commit Rank::change(Process &process, unsigned dev, Kind kind, Change change) {
+// Flattened for the same reason as change_lane().
+[[gnu::flatten]] Commit Rank::change(Process &process, unsigned dev, Kind kind, const Change &change) {
   const Usage &usage = region_->usage();
   Process::Device &device = process.devices[dev];
   const std::uint64_t number = lane_number(process.slot, static_cast<unsigned>(kind));
   const GuardedLane lane = {dev, process.slot, kind == Kind::context ? Guarded::context : Guarded::other};
   const bool guarded = is_guarded(usage, kind);
   LaneResult result;
-  std::uint64_t held_after = 0;
+  std::uint64_t held = 0;
   {
     ScopedLock lock(device.mutex);
     const std::uint64_t idle = guarded ? close_guard(usage, lane) : 0;
     result = change_lane(usage, dev, {number, change.grow, change.units, change.limit_bytes});
     if (guarded && (kind != Kind::context || device.contexts_in_progress == 0)) open_guard(usage, lane, idle);
     if (result.commit == Commit::no_room) return Commit::no_room;
+    held = device.held_units.load(memory_order_relaxed);
     if (is_ours_alone(kind)) {
-      const std::uint64_t held = device.held_units.load(memory_order_relaxed);
-      device.held_units.store(held - result.units_before + result.units_after, memory_order_relaxed);
+      held += result.units_after - result.units_before;
+      device.held_units.store(held, memory_order_relaxed);
     }
-    held_after = units_for(memory_held(dev));
   }
   if (!change.grow && !change.never_was) {
     const std::uint64_t gone = result.units_before - result.units_after;
-    raise_peaks(process, dev, result.total_units + gone, held_after + gone);
+    raise_peaks(process, dev, result.total_units + gone, held + gone);
   }
   return Commit::done;
 }
 
 // The most there ever was is there right before something goes. So only who gives back raises the peaks, which also keeps
 // out what was reserved and never came to be; readers add what is there now.
-void Rank::raise_peaks(Process &process, unsigned dev, std::uint64_t total_units, std::uint64_t held_units) {
-  const std::uint64_t idle_units = units_for(idle(dev));
-  raise_peak(region_->usage(), dev, total_units - std::min(total_units, idle_units));
-  const std::uint64_t held = held_units - std::min(held_units, idle_units);
+void Rank::raise_peaks(Process &process, unsigned dev, std::uint64_t total_units, std::uint64_t ours_alone_units) {
+  const Usage &usage = region_->usage();
+  const Lane *lanes = usage.lanes(process.slot, dev).kinds;
+  const auto units = [&](Kind kind) {
+    return LaneWord::unpack(lanes[static_cast<unsigned>(kind)].current.load(memory_order_relaxed)).units;
+  };
+  const std::uint64_t held = ours_alone_units + units(Kind::context) + units(Kind::other);
   std::atomic<std::uint64_t> &peak = process.devices[dev].peak_units;
-  if (held <= peak.load(memory_order_relaxed)) return;
+  // Nearly always there is nothing to do.
+  const std::uint64_t known = usage.device(dev).peak_units.load(memory_order_relaxed);
+  if (total_units <= known && held <= peak.load(memory_order_relaxed)) return;
+
+  const std::uint64_t idle = usage.has_appendix() ? idle_units_of(usage, {dev, process.slot, Guarded::other}) : 0;
+  if (total_units > known + idle) raise_peak(usage, dev, total_units - idle);
+  if (held <= peak.load(memory_order_relaxed) + idle) return;
   update_info(process, [&](InfoValues &info) {
-    peak.store(std::max(held, peak.load(memory_order_relaxed)), memory_order_relaxed);
-    info.peak_units = std::max(info.peak_units, held);
+    peak.store(std::max(held - idle, peak.load(memory_order_relaxed)), memory_order_relaxed);
+    info.peak_units = std::max(info.peak_units, held - idle);
   });
 }
 
 void Rank::note_peak(Process &process, unsigned dev) {
   const std::uint64_t total = region_->usage().device(dev).total.load(memory_order_relaxed);
-  raise_peaks(process, dev, DeviceWord::unpack(total).units, units_for(memory_held(dev)));
+  raise_peaks(process, dev, DeviceWord::unpack(total).units,
+              process.devices[dev].held_units.load(memory_order_relaxed));
 }
 
 Grant Rank::add(unsigned dev, Kind kind, std::uint64_t bytes, const Word *limit) {

@@ -185,9 +185,9 @@ class Rank {
     const Word *limit_bytes = nullptr;
     bool never_was = false;  // see take_back()
   };
-  Commit change(Process &process, unsigned dev, Kind kind, Change change);
+  Commit change(Process &process, unsigned dev, Kind kind, const Change &change);
   void give_back(unsigned dev, Kind kind, const Change &shrinking);
-  void raise_peaks(Process &process, unsigned dev, std::uint64_t total_units, std::uint64_t held_units);
+  void raise_peaks(Process &process, unsigned dev, std::uint64_t total_units, std::uint64_t ours_alone_units);
   void note_peak(Process &process, unsigned dev);  // before a block becomes idle
   Grant add(unsigned dev, Kind kind, std::uint64_t bytes, const Word *limit);
   void sweep_device(unsigned dev, Effort effort);
