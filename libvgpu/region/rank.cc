@@ -84,7 +84,8 @@ bool is_ours_alone(Kind kind) { return kind == Kind::module || kind == Kind::dat
 
 }  // namespace
 
-Commit Rank::change(Process &process, unsigned dev, Kind kind, const Change &change) {
+// Flattened for the same reason as change_lane().
+[[gnu::flatten]] Commit Rank::change(Process &process, unsigned dev, Kind kind, const Change &change) {
   const Usage &usage = region_->usage();
   Process::Device &device = process.devices[dev];
   const std::uint64_t number = lane_number(process.slot, static_cast<unsigned>(kind));

@@ -161,9 +161,6 @@ class Rank {
   void note_exported(unsigned dev, std::int64_t bytes);
   std::uint64_t exported_by_others(unsigned dev) const;
 
-  // Not needed any more: what is taken back is in no peak. Goes when nobody calls it.
-  void confirm(unsigned) {}
-
   void note_launches(unsigned dev, std::uint64_t launches);
   void note_throttled(unsigned dev, std::uint64_t nanoseconds);
   void note_host_pid(std::uint32_t pid);
