@@ -60,25 +60,19 @@ void Rank::add_idle(unsigned dev, std::uint64_t block_bytes) {
     keep = idle + units <= kMostIdle * units;
     open_guard(usage, lane, keep ? idle + units : idle);
   }
-  note_peak_before(*process, lane, idle);
-  if (!keep) release(dev, Kind::other, block_bytes);
-}
-
-// The peaks as they were when so much was idle. A block that is used and emptied again and again has been seen before, and
-// no word is touched that others write.
-void Rank::note_peak_before(Process &process, const GuardedLane &lane, std::uint64_t idle) {
-  Process::Device &device = process.devices[lane.dev];
-  const Usage &usage = region_->usage();
-  const std::uint64_t other =
-      LaneWord::unpack(usage.lane(lane.number(), lane.dev).current.load(memory_order_relaxed)).units;
+  // The peaks as they were before. A block that is filled and emptied again and again has been seen, and no word is touched
+  // that others write.
+  Process::Device &device = process->devices[dev];
+  const Word &current = usage.lane(lane.number(), dev).current;
+  const std::uint64_t other = LaneWord::unpack(current.load(memory_order_relaxed)).units;
   const std::uint64_t in_use = other - std::min(other, idle);
-  const bool seen =
-      !device.grown.load(memory_order_relaxed) && in_use <= device.noted_in_use.load(memory_order_relaxed);
-  if (__builtin_expect(seen, true)) return;
-  device.grown.store(false, memory_order_relaxed);
-  device.noted_in_use.store(in_use, memory_order_relaxed);
-  const std::uint64_t total = DeviceWord::unpack(usage.device(lane.dev).total.load(memory_order_relaxed)).units;
-  raise_peaks(process, lane.dev, total, held_units(process, lane.dev), idle);
+  if (device.grown.load(memory_order_relaxed) || in_use > device.noted_in_use.load(memory_order_relaxed)) {
+    device.grown.store(false, memory_order_relaxed);
+    device.noted_in_use.store(in_use, memory_order_relaxed);
+    const std::uint64_t total = DeviceWord::unpack(usage.device(dev).total.load(memory_order_relaxed)).units;
+    raise_peaks(*process, dev, total, held_units(*process, dev), idle);
+  }
+  if (!keep) release(dev, Kind::other, block_bytes);
 }
 
 bool Rank::top_up_idle(unsigned dev, std::uint64_t block_bytes) {

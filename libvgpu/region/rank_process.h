@@ -29,6 +29,7 @@ struct Rank::Process {
   Fault trouble VGPU_GUARDED_BY(mutex);
   std::uint64_t tried_ms VGPU_GUARDED_BY(mutex);  // when it last looked for a slot
   InfoValues info VGPU_GUARDED_BY(mutex);         // the shared block is a copy of it
+  SelfIdentity self VGPU_GUARDED_BY(mutex);       // asked for once; PID 0: not yet
   Device devices[kMaxDevices];
 };
 

@@ -161,9 +161,6 @@ class Rank {
   void note_exported(unsigned dev, std::int64_t bytes);
   std::uint64_t exported_by_others(unsigned dev) const;
 
-  // Not needed any more: what is taken back is in no peak. Goes when nobody calls it.
-  void confirm(unsigned) {}
-
   void note_launches(unsigned dev, std::uint64_t launches);
   void note_throttled(unsigned dev, std::uint64_t nanoseconds);
   void note_host_pid(std::uint32_t pid);
@@ -189,10 +186,10 @@ class Rank {
   Commit change(Process &process, unsigned dev, Kind kind, const Change &change);
   void give_back(unsigned dev, Kind kind, const Change &shrinking);
   std::uint64_t held_units(const Process &process, unsigned dev) const;
-  void note_peak_before(Process &process, const struct GuardedLane &lane, std::uint64_t idle_units);
   void raise_peaks(Process &process, unsigned dev, std::uint64_t total_units, std::uint64_t held_units,
                    std::uint64_t idle_units);
   Grant add(unsigned dev, Kind kind, std::uint64_t bytes, const Word *limit);
+  SelfIdentity self();
   void sweep_device(unsigned dev, Effort effort);
   template <typename Update>
   void update_info(Process &process, Update update);

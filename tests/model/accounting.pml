@@ -8,6 +8,8 @@
  *                rank                        rank.cc: Rank::reserve, force, release, leave; claim.cc: claim_slot
  *                admin                       admin.cc: set_memory_limit
  *                reader                      usage_reader.cc: UsageReader::read
+ *                close, finish, steal,       guard.cc: close_guard, finish, steal_idle_units, retire_guard, and
+ *                retire, use, empty          use_idle_units and add_idle_units
  *            D is DeviceUsage::total, cur and next are Lane::current and Lane::next, c and nx the two ends of an
  *            Operation, EFF is effective_units().
  *
@@ -28,6 +30,9 @@
  *            FORCED       ranks also add 1 unit past the limit (context size)                          (off)
  *            ADMINS       how many times set_limit runs: 1 or LIMIT units, by a new process each time  (0)
  *            READERS      processes that take one snapshot                                             (0)
+ *            GUARDS       with KINDS=2: the second lane of a rank has a guard. Ranks charge blocks ahead on it, use and
+ *                         empty them; thieves take what is idle                                        (off)
+ *            THIEVES      processes that only take what is idle, once, from all slots                  (0)
  *            EXEC         rank 1 is what rank 0 becomes by exec: same pid, same start time; RANKS=2    (off)
  *            ALONE=n      at any moment all but one process are stopped (SIGSTOP) until that one has ended; it must
  *                         end within n steps                                                           (off)
@@ -36,6 +41,7 @@
  * ASSERTED   after every write:
  *              exact        val(D) is the sum of what the lanes hold (EFF)
  *              covered      no rank holds memory that is not charged
+ *              unsold       no living rank uses more blocks than its guarded lane counts for
  *              limited      val(D) never exceeds LIMIT (without FORCED, which is there to exceed it)
  *            and where it belongs:
  *              obeyed       a reserve that succeeds after set_limit returned obeys that limit (commit)
@@ -76,6 +82,9 @@
 #ifndef READERS
 #define READERS 0
 #endif
+#ifndef THIEVES
+#define THIEVES 0
+#endif
 
 /* One process plays all administrators: the OFD lock on `limits` lets them live only one after the other. */
 #if ADMINS > 0
@@ -88,7 +97,7 @@
 #define LANES (1 + RANK_SLOTS * KINDS)
 #define ROOT_LANE 0
 #define LANE(slot, kind) (1 + (slot - 1) * KINDS + kind)
-#define PROCESSES (RANKS + SWEEPERS + ADMIN_PROCESSES + READERS)
+#define PROCESSES (RANKS + SWEEPERS + ADMIN_PROCESSES + READERS + THIEVES)
 
 /* ---- shared memory; all zero is the empty region ----------------------------------------------------------------- */
 
@@ -105,12 +114,23 @@ LaneWord cur[LANES], next[LANES];
 OwnerWord owner[SLOTS];
 byte limit = LIMIT;
 
+#ifdef GUARDS
+typedef GuardWord { byte state, target, seq }
+#define CLOSED 0
+#define OPEN 1
+#define FIXED 2
+GuardWord guard[SLOTS];
+#endif
+
 /* ---- what only the checker knows --------------------------------------------------------------------------------- */
 
 bool alive[PROCESSES];
 byte held[PROCESSES];  /* memory that a rank really has, counted from the moment its charge is committed */
 byte promised = LIMIT; /* no reserve may succeed beyond this: what the last finished set_limit said */
 byte crashes, ended;
+#ifdef GUARDS
+byte blocks[PROCESSES]; /* of `held`: what a rank uses of its guarded lane */
+#endif
 
 #define NOBODY 255
 #ifdef ALONE
@@ -127,7 +147,11 @@ bool has_ended[PROCESSES];
 
 #define END atomic { CLEAR_LOCALS; ended++; UNFREEZE }
 #define CRASH if :: true :: crashes < CRASHES -> crashes++; DIE; goto dead fi
+#ifdef GUARDS
+#define DIE held[me] = 0; blocks[me] = 0; alive[me] = false
+#else
 #define DIE held[me] = 0; alive[me] = false
+#endif
 
 /* What a lane holds: `next` if its operation is committed but not yet applied. */
 #define EFF(l) ((D.lane == l && D.seq == cur[l].seq + 1 && next[l].seq == cur[l].seq + 1) -> next[l].val : cur[l].val)
@@ -161,9 +185,20 @@ bool has_ended[PROCESSES];
 #endif
 
 /* Spin's complaint begins with the name of the check that failed. The names are never set. */
-bool exact, covered, limited, obeyed, emptied, swept, unwaited, pictured, settled;
+bool exact, covered, unsold, limited, obeyed, emptied, swept, unwaited, pictured, settled;
 #define CHECK(name, condition) assert(name || (condition))
-#define INVARIANT CHECK(exact, D.val == SUM_EFF); CHECK(covered, SUM_HELD <= D.val); CHECK(limited, LIMITED)
+#ifdef GUARDS
+#define UNSOLD_IN(s) (owner[s].state == FREE || blocks[owner[s].who] <= EFF(LANE(s, 1)))
+#if RANK_SLOTS == 1
+#define UNSOLD UNSOLD_IN(1)
+#else
+#define UNSOLD (UNSOLD_IN(1) && UNSOLD_IN(2))
+#endif
+#else
+#define UNSOLD true
+#endif
+#define INVARIANT \
+  CHECK(exact, D.val == SUM_EFF); CHECK(covered, SUM_HELD <= D.val); CHECK(unsold, UNSOLD); CHECK(limited, LIMITED)
 
 /* ---- words ------------------------------------------------------------------------------------------------------- */
 
@@ -195,9 +230,20 @@ bool exact, covered, limited, obeyed, emptied, swept, unwaited, pictured, settle
   OwnerWord ow;                    /* as read by sweep */              \
   byte s, k;                       /* slot and kind, inside sweep */   \
   byte bound;                      /* the limit, as last read */       \
-  bool same, moved, tagged, refused, swapped, recycled, published, suspect, was_dead
+  bool same, moved, tagged, refused, swapped, recycled, published, suspect, was_dead; \
+  GUARD_LOCALS
+
+#ifdef GUARDS
+#define GUARD_LOCALS GuardWord g; byte i; bool done  /* the guard as last read; the slot, inside steal */
+#define CLEAR_GUARD_LOCALS CLEAR_g; i = 0; done = 0
+#define CLEAR_g g.state = 0; g.target = 0; g.seq = 0
+#else
+#define GUARD_LOCALS skip
+#define CLEAR_GUARD_LOCALS skip
+#endif
 
 #define CLEAR_LOCALS \
+  CLEAR_GUARD_LOCALS; \
   CLEAR_d; CLEAR(c); CLEAR(nx); CLEAR(p); CLEAR(hc); CLEAR(hp); ow.state = 0; ow.who = 0; ow.gen = 0; \
   s = 0; k = 0; bound = 0; same = 0; moved = 0; tagged = 0; refused = 0; swapped = 0; recycled = 0; published = 0; \
   suspect = 0; was_dead = 0
@@ -281,6 +327,111 @@ inline commit(l, check, gain) {
   CLEAR_d; bound = 0; moved = 0; tagged = 0; swapped = 0
 }
 
+/* ---- guard.cc ---------------------------------------------------------------------------------------------------- */
+
+#ifdef GUARDS
+#ifdef MUT_GUARD_WITHOUT_SEQ
+#define GUARD_SEQ(n) 0
+#define IS_ABOUT(word) true
+#else
+#define GUARD_SEQ(n) (n)
+#define IS_ABOUT(word) (g.seq == word.seq)
+#endif
+
+#define LOAD_GUARD(s) atomic { g.state = guard[s].state; g.target = guard[s].target; g.seq = guard[s].seq; STEP }
+#define GUARD_IS_STILL_g(s) (guard[s].state == g.state && guard[s].target == g.target && guard[s].seq == g.seq)
+#define SET_GUARD(s, how, what, when) guard[s].state = how; guard[s].target = what; guard[s].seq = GUARD_SEQ(when)
+#define CLOSE_GUARD(s) SET_GUARD(s, CLOSED, 0, 0)
+
+/* Brings about what g, which is fixed, says of slot s. */
+inline finish(s) {
+  do
+  :: atomic { COPY(c, cur[LANE(s, 1)]); STEP }
+     if
+     :: !IS_ABOUT(c) -> break  /* applied */
+     :: IS_ABOUT(c)
+     fi;
+     atomic { COPY(p, next[LANE(s, 1)]); STEP }
+#ifdef MUT_FINISH_DOES_NOT_RECHECK_GUARD
+     same = 1;
+#else
+     atomic { same = GUARD_IS_STILL_g(s); STEP }
+#endif
+     if :: !same -> break :: else fi;
+     same = 0;
+     nx.val = g.target; nx.seq = c.seq + 1;
+     if
+     :: SAME(p, nx) -> published = 1
+     :: atomic {
+          !SAME(p, nx) -> CRASH;
+          if :: SAME(next[LANE(s, 1)], p) -> COPY(next[LANE(s, 1)], nx) :: else fi;
+          published = SAME(next[LANE(s, 1)], nx);
+          INVARIANT; STEP
+        }
+     fi;
+     if :: published -> published = 0; commit(LANE(s, 1), false, 0); break :: else fi
+  od;
+  CLEAR(c); CLEAR(p); CLEAR(nx); same = 0;
+  atomic { CRASH; if :: GUARD_IS_STILL_g(s) -> SET_GUARD(s, OPEN, g.target, g.seq + 1) :: else fi; STEP }
+  CLEAR_g
+}
+
+/* The owner's. Leaves in `idle` what of the lane is. */
+inline close(s) {
+  idle = 0;
+  do
+  :: LOAD_GUARD(s);
+     if
+     :: g.state == CLOSED -> break
+     :: g.state == FIXED -> finish(s)
+     :: atomic {
+          g.state == OPEN -> CRASH;
+          if
+          :: GUARD_IS_STILL_g(s) -> CLOSE_GUARD(s); idle = cur[LANE(s, 1)].val - g.target; done = 1
+          :: else
+          fi;
+          STEP
+        }
+        if :: done -> done = 0; break :: else fi
+     fi
+  od;
+  CLEAR_g
+}
+
+#define OPEN_GUARD(s) \
+  atomic { CRASH; SET_GUARD(s, OPEN, cur[LANE(s, 1)].val - idle, cur[LANE(s, 1)].seq); idle = 0; STEP }
+
+/* Anybody's: takes what is idle in slot s. */
+inline steal(s) {
+  do
+  :: LOAD_GUARD(s);
+     if
+     :: g.state == CLOSED -> break
+     :: g.state == FIXED -> finish(s); break
+     :: atomic { g.state == OPEN -> COPY(c, cur[LANE(s, 1)]); STEP }
+        if
+        :: atomic {
+             IS_ABOUT(c) && c.val > g.target -> CRASH;
+             CLEAR(c);
+             if :: GUARD_IS_STILL_g(s) -> guard[s].state = FIXED; g.state = FIXED; done = 1 :: else fi;
+             STEP
+           }
+           if :: done -> done = 0; finish(s); break :: else fi
+        :: atomic { else -> CLEAR(c); same = GUARD_IS_STILL_g(s); STEP }
+           if :: same -> same = 0; break :: else fi
+        fi
+     fi
+  od;
+  CLEAR_g
+}
+
+inline steal_all() {
+  i = 1;
+  do :: i < SLOTS -> steal(i); i++ :: else -> break od;
+  i = 0
+}
+#endif
+
 #define LOAD_OWNER_AGAIN(s) atomic { recycled = !OWNER_IS_STILL_ow(s); STEP }
 
 /* Empties slot s, whose owner word was ow and is dead, and gives it back. */
@@ -288,6 +439,22 @@ inline reclaim(s) {
 #ifndef MUT_RECLAIM_DOES_NOT_HELP
   LOAD_D;
   help();
+#endif
+#if defined(GUARDS) && !defined(MUT_RECLAIM_LEAVES_GUARD_OPEN)
+  do
+  :: LOAD_GUARD(s);
+     if
+     :: g.state == CLOSED -> break
+     :: g.state == FIXED -> CLEAR_d; finish(s)
+     :: g.state == OPEN ->
+        LOAD_OWNER_AGAIN(s);
+        if
+        :: recycled -> break
+        :: atomic { !recycled -> CRASH; if :: GUARD_IS_STILL_g(s) -> CLOSE_GUARD(s) :: else fi; STEP }
+        fi
+     fi
+  od;
+  CLEAR_g;
 #endif
   k = 0;
   do
@@ -389,16 +556,31 @@ dead:
   END
 }
 
+#if THIEVES > 0
+proctype thief(byte me) CAN_RUN {
+  LOCALS;
+  steal_all();
+dead:
+  END
+}
+#endif
+
 /* ---- rank.cc, claim.cc ------------------------------------------------------------------------------------------- */
 
 #define NOTHING 0
 #define RESERVE 1
 #define RELEASE 2
 #define FORCE 3
+#define TOP_UP 4 /* these three on the guarded lane */
+#define USE 5
+#define EMPTY 6
 
 proctype rank(byte me) CAN_RUN {
   LOCALS;
   byte slot, lane, op, n, ops;
+#ifdef GUARDS
+  byte idle;
+#endif
   bool sweep_due, has_swept;
 
 #ifdef EXEC
@@ -439,16 +621,89 @@ proctype rank(byte me) CAN_RUN {
 #endif
         fi;
         if
+#ifdef GUARDS
+        :: lane == LANE(slot, 1) -> op = TOP_UP; n = 1
+        :: lane == LANE(slot, 1) -> op = USE; n = 1
+        :: lane == LANE(slot, 1) && blocks[me] > 0 -> op = EMPTY; n = 1
+        :: lane == LANE(slot, 0) -> op = RESERVE; n = 1
+        :: lane == LANE(slot, 0) && cur[lane].val > 0 -> op = RELEASE; n = 1
+#else
         :: op = RESERVE; n = 1
         :: op = RESERVE; n = 2
         :: cur[lane].val > 0 -> op = RELEASE; n = 1
 #ifdef FORCED
         :: op = FORCE; n = 1
 #endif
+#endif
         fi
      fi
 
-  :: !sweep_due && slot != 0 && op != NOTHING ->
+#ifdef GUARDS
+  :: !sweep_due && op == USE ->
+     LOAD_GUARD(slot);
+     if
+     :: g.state != OPEN -> CLEAR_g; close(slot); OPEN_GUARD(slot); op = NOTHING
+     :: atomic { g.state == OPEN -> COPY(c, cur[lane]); STEP }
+        if
+        :: atomic {
+             IS_ABOUT(c) && c.val > g.target -> CRASH;
+             if
+             :: GUARD_IS_STILL_g(slot) ->
+#ifndef MUT_USE_DOES_NOT_RAISE_TARGET
+                guard[slot].target = g.target + 1;
+#endif
+                held[me]++; blocks[me]++; op = NOTHING
+             :: else
+             fi;
+             INVARIANT; STEP
+           }
+        :: atomic { else -> if :: GUARD_IS_STILL_g(slot) -> op = NOTHING :: else fi; STEP }
+        fi;
+        CLEAR(c); CLEAR_g
+     fi;
+     if :: op == NOTHING -> n = 0; lane = 0 :: else fi
+
+  :: !sweep_due && op == EMPTY ->
+     if
+     :: n == 1 -> atomic { CRASH; held[me]--; blocks[me]--; n = 2; STEP }  /* the driver has freed it */
+     :: else
+     fi;
+     LOAD_GUARD(slot);
+     if
+     :: atomic {
+          g.state == OPEN -> CRASH;
+          if :: GUARD_IS_STILL_g(slot) -> guard[slot].target = g.target - 1; op = NOTHING :: else fi;
+          STEP
+        }
+        CLEAR_g
+     :: true ->  /* too much is idle already */
+        CLEAR_g;
+        close(slot);
+        atomic { COPY(c, cur[lane]); STEP }
+        atomic { CRASH; nx.seq = c.seq + 1; nx.val = c.val - 1; COPY(next[lane], nx); INVARIANT; STEP }
+        commit(lane, false, 0);
+        CLEAR(c); CLEAR(nx);
+        OPEN_GUARD(slot);
+        op = NOTHING
+     fi;
+     if :: op == NOTHING -> n = 0; lane = 0 :: else fi
+
+  :: !sweep_due && op == TOP_UP ->
+#ifdef MUT_OWNER_DOES_NOT_CLOSE
+     if :: guard[slot].state == OPEN -> idle = cur[lane].val - guard[slot].target :: else -> idle = 0 fi;
+#else
+     close(slot);
+#endif
+     atomic { COPY(c, cur[lane]); STEP }
+     atomic { CRASH; nx.seq = c.seq + 1; nx.val = c.val + 1; COPY(next[lane], nx); INVARIANT; STEP }
+     commit(lane, true, 0);
+     CLEAR(c); CLEAR(nx);
+     if :: !refused -> idle++ :: else -> refused = 0 fi;
+     OPEN_GUARD(slot);
+     op = NOTHING; n = 0; lane = 0
+#endif
+
+  :: !sweep_due && slot != 0 && op != NOTHING && op < TOP_UP ->
      atomic { COPY(c, cur[lane]); STEP }
      atomic {
        CRASH;
@@ -463,7 +718,9 @@ proctype rank(byte me) CAN_RUN {
      commit(lane, (op == RESERVE), n);
      CLEAR(c); CLEAR(nx);
      if
+#ifndef GUARDS  /* there, sweepers and thieves are processes of their own */
      :: refused && !has_swept -> sweep_due = 1; has_swept = 1
+#endif
      :: else -> op = NOTHING; n = 0; lane = 0; has_swept = 0
      fi;
      refused = 0
@@ -474,7 +731,12 @@ proctype rank(byte me) CAN_RUN {
      atomic { DIE }
   fi;
 dead:
-  atomic { slot = 0; lane = 0; op = NOTHING; n = 0; ops = 0; sweep_due = 0; has_swept = 0 }
+  atomic {
+    slot = 0; lane = 0; op = NOTHING; n = 0; ops = 0; sweep_due = 0; has_swept = 0;
+#ifdef GUARDS
+    idle = 0
+#endif
+  }
   END
 }
 
@@ -592,7 +854,10 @@ init {
        :: me >= RANKS + SWEEPERS && me < RANKS + SWEEPERS + ADMIN_PROCESSES -> run admin(me)
 #endif
 #if READERS > 0
-       :: me >= RANKS + SWEEPERS + ADMIN_PROCESSES -> run reader(me)
+       :: me >= RANKS + SWEEPERS + ADMIN_PROCESSES && me < PROCESSES - THIEVES -> run reader(me)
+#endif
+#if THIEVES > 0
+       :: me >= PROCESSES - THIEVES -> run thief(me)
 #endif
        fi;
        me++
@@ -607,6 +872,9 @@ init {
   atomic {
     crashes = CRASHES;
     sweep(false);
+#ifdef GUARDS
+    steal_all();
+#endif
     INVARIANT;
     CHECK(settled, D.val == SUM_HELD);
     s = 1;

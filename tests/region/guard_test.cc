@@ -1,6 +1,4 @@
 // What lies in the appendix: idle blocks and who may take them, contexts that others correct, leases, exports, peaks.
-#include <thread>
-
 #include "region/guard.h"
 #include "support.h"
 
@@ -108,37 +106,6 @@ TEST_F(GuardTest, AStoppedRanksIdleBlockIsTaken) {
   EXPECT_EQ(rank_.try_to_reserve(0, Kind::data, kLimit), Grant::granted);
   kill(child, SIGCONT);
   EXPECT_TRUE(exited_with(wait_for(child), 0));
-}
-
-TEST_F(GuardTest, ThreadsShareTheIdleBlocksOfTheirProcess) {
-  constexpr unsigned kThreads = 4;
-  std::atomic<bool> stop = false;
-  std::atomic<unsigned> in_use = 0;
-  std::vector<std::thread> threads;
-  for (unsigned i = 0; i < kThreads; ++i) {
-    threads.emplace_back([&] {
-      while (!stop.load()) {
-        if (!rank_.use_idle(0, kBlock) && rank_.try_to_reserve(0, Kind::other, kBlock) != Grant::granted) continue;
-        ++in_use;
-        rank_.top_up_idle(0, kBlock);
-        if (rank_.force(0, Kind::context, kUnitBytes) == Grant::granted) rank_.release(0, Kind::context, kUnitBytes);
-        --in_use;
-        rank_.add_idle(0, kBlock);
-      }
-    });
-  }
-  Rank thief;
-  EXPECT_FALSE(Rank::attach(region_, &thief));
-  const Stopwatch watch;
-  while (watch.wall_ms() < 300) {
-    thief.give_up_idle(0);
-    EXPECT_LE(in_use.load() * kBlock, kLimit);
-  }
-  stop = true;
-  for (std::thread &thread : threads) thread.join();
-  rank_.give_up_idle(0);
-  EXPECT_EQ(used(), 0u) << "every block was either used, idle or given back";
-  expect_consistent();
 }
 
 // ---- contexts -------------------------------------------------------------------------------------------------------

@@ -46,6 +46,45 @@ class ThreadsTest : public RegionTest {
   }
 };
 
+// Threads of one process use, charge and empty blocks; another rank takes what is idle and corrects their contexts.
+TEST_F(ThreadsTest, ThreadsShareIdleBlocksWithAThief) {
+  constexpr std::uint64_t kBlock = kUsualBlock;
+  constexpr unsigned kThreads = 3;
+  Rank rank;
+  Rank thief;
+  ASSERT_FALSE(Rank::attach(region_, &rank));
+  ASSERT_FALSE(Rank::attach(region_, &thief));
+  std::atomic<unsigned> running{kThreads};
+  std::vector<std::function<void()>> bodies;
+  for (unsigned i = 0; i < kThreads; ++i) {
+    bodies.push_back([&] {
+      for (int round = 0; round < 3000; ++round) {
+        if (!rank.use_idle(0, kBlock) && rank.try_to_reserve(0, Kind::other, kBlock) != Grant::granted) continue;
+        rank.top_up_idle(0, kBlock);
+        rank.begin_context(0);
+        if (rank.force(0, Kind::context, kMiB) == Grant::granted) rank.take_back(0, Kind::context, kMiB);
+        rank.end_context(0);
+        rank.add_idle(0, kBlock);
+      }
+      --running;
+    });
+  }
+  unsigned corrected = 0;
+  bodies.push_back([&] {
+    while (running > 0) {
+      thief.give_up_idle(0);
+      const SeenRank seen = {rank.slot(), kMiB, mark_rest(region_.usage(), 0, rank.slot())};
+      corrected += correct_context(region_.usage(), 0, seen, 0);
+      EXPECT_LE(rank.idle(0), 2 * kBlock);
+    }
+  });
+  run_together(std::move(bodies));
+  thief.give_up_idle(0);
+  rank.release(0, Kind::context, kLimit);
+  EXPECT_EQ(used(), 0u) << "every block was used, idle or given back; " << corrected << " corrections";
+  expect_consistent();
+}
+
 TEST_F(ThreadsTest, OneRankPerThread) {
   std::atomic<int> running{4};
   std::vector<std::function<void()>> bodies;
