@@ -113,6 +113,14 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
   return remeasure_after(REAL(cuKernelGetFunction)(function, kernel));
 }
 
-CUresult cuFuncLoad(CUfunction function) { return remeasure_after(REAL(cuFuncLoad)(function)); }
+// Asked for by name: it takes what a first launch would take.
+CUresult cuFuncLoad(CUfunction function) {
+  const CUresult result = remeasure_after(REAL(cuFuncLoad)(function));
+  Place place;
+  if (result == CUDA_SUCCESS && mode() == Mode::active && current_place(&place) && place.dev != kNotInJob) {
+    settle_for_reader(static_cast<unsigned>(place.dev));
+  }
+  return result;
+}
 
 }  // extern "C"

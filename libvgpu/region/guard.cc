@@ -12,10 +12,6 @@ using std::memory_order_release;
 
 namespace {
 
-Word &guard_of(const Usage &usage, const GuardedLane &lane) {
-  return usage.slot_more(lane.slot, lane.dev).guards[static_cast<unsigned>(lane.which)];
-}
-
 // Brings about what `fixed` says, and opens the guard again.
 void finish(const Usage &usage, const GuardedLane &which, std::uint64_t fixed) {
   Word &guard = guard_of(usage, which);
@@ -52,13 +48,6 @@ void finish(const Usage &usage, const GuardedLane &which, std::uint64_t fixed) {
 }
 
 }  // namespace
-
-std::uint64_t idle_units(std::uint64_t guard, std::uint64_t current) {
-  const GuardWord word = GuardWord::unpack(guard);
-  const LaneWord lane = LaneWord::unpack(current);
-  if (word.state != GuardWord::kOpen || !word.is_about(lane) || lane.units < word.target) return 0;
-  return lane.units - word.target;
-}
 
 std::uint64_t idle_units_of(const Usage &usage, const GuardedLane &lane) {
   // Acquire: the guard before the lane.
@@ -98,49 +87,6 @@ void open_guard(const Usage &usage, const GuardedLane &lane, std::uint64_t idle)
   // Release: whoever fixes it builds on the lane as we left it.
   guard_of(usage, lane).store(GuardWord{GuardWord::kOpen, target, now.seq}.pack(), memory_order_release);
   VGPU_STEP(guard_opened);
-}
-
-namespace {
-
-// `decide` says from the guard and what is idle what the target shall be; kStay: nothing is moved.
-constexpr std::uint64_t kStay = ~std::uint64_t{0};
-
-template <typename Decide>
-Moved move_target(const Usage &usage, const GuardedLane &lane, Decide decide) {
-  Word &guard = guard_of(usage, lane);
-  const Word &current = usage.lane(lane.number(), lane.dev).current;
-  std::uint64_t seen = guard.load(memory_order_acquire);
-  VGPU_STEP(guard_read);
-  for (;;) {
-    GuardWord word = GuardWord::unpack(seen);
-    if (word.state != GuardWord::kOpen) return Moved::closed;
-    word.target = decide(word.target, idle_units(seen, current.load(memory_order_acquire)));
-    if (word.target == kStay) {
-      // The lane may be newer than the guard: then we know nothing.
-      const std::uint64_t again = guard.load(memory_order_acquire);
-      if (again == seen) return Moved::no;
-      seen = again;
-      continue;
-    }
-    // If the guard is still the same, so is the lane: its sequence number is part of the word.
-    const bool moved = guard.compare_exchange_strong(seen, word.pack(), memory_order_acq_rel, memory_order_acquire);
-    VGPU_STEP(guard_moved);
-    if (moved) return Moved::yes;
-  }
-}
-
-}  // namespace
-
-Moved use_idle_units(const Usage &usage, const GuardedLane &lane, std::uint64_t units) {
-  return move_target(usage, lane, [units](std::uint64_t target, std::uint64_t idle) {
-    return idle >= units ? target + units : kStay;
-  });
-}
-
-Moved add_idle_units(const Usage &usage, const GuardedLane &lane, std::uint64_t units, std::uint64_t most) {
-  return move_target(usage, lane, [units, most](std::uint64_t target, std::uint64_t idle) {
-    return idle + units <= most && target >= units ? target - units : kStay;
-  });
 }
 
 bool fix_lane(const Usage &usage, const GuardedLane &lane, std::uint64_t open, std::uint64_t target) {

@@ -13,6 +13,7 @@
 #pragma once
 
 #include "layout.h"
+#include "steps.h"
 
 namespace vgpu::region {
 
@@ -28,8 +29,17 @@ struct GuardedLane {
   std::uint64_t number() const { return lane_number(slot, kind_of(which)); }
 };
 
+inline Word &guard_of(const Usage &usage, const GuardedLane &lane) {
+  return usage.slot_more(lane.slot, lane.dev).guards[static_cast<unsigned>(lane.which)];
+}
+
 // What of a lane is idle while its guard is `guard`. Plain copies, the guard read before the lane's current word.
-std::uint64_t idle_units(std::uint64_t guard, std::uint64_t current);
+constexpr std::uint64_t idle_units(std::uint64_t guard, std::uint64_t current) {
+  const GuardWord word = GuardWord::unpack(guard);
+  const LaneWord lane = LaneWord::unpack(current);
+  if (word.state != GuardWord::kOpen || !word.is_about(lane) || lane.units < word.target) return 0;
+  return lane.units - word.target;
+}
 
 std::uint64_t idle_units_of(const Usage &usage, const GuardedLane &lane);
 
@@ -43,8 +53,49 @@ enum class Moved : std::uint8_t {
   no,
   closed,  // another thread changes the lane: it must be waited for to see
 };
-Moved use_idle_units(const Usage &usage, const GuardedLane &lane, std::uint64_t units);
-Moved add_idle_units(const Usage &usage, const GuardedLane &lane, std::uint64_t units, std::uint64_t most);
+
+// `decide` says from the guard and what is idle what the target shall be; kStay: nothing is moved.
+inline constexpr std::uint64_t kStay = ~std::uint64_t{0};
+
+template <typename Decide>
+Moved move_target(const Usage &usage, const GuardedLane &lane, std::uint64_t *before, Decide decide) {
+  Word &guard = guard_of(usage, lane);
+  const Word &current = usage.lane(lane.number(), lane.dev).current;
+  std::uint64_t seen = guard.load(std::memory_order_acquire);
+  VGPU_STEP(guard_read);
+  for (;;) {
+    GuardWord word = GuardWord::unpack(seen);
+    if (word.state != GuardWord::kOpen) return Moved::closed;
+    *before = idle_units(seen, current.load(std::memory_order_acquire));
+    word.target = decide(word.target, *before);
+    if (word.target == kStay) {
+      // The lane may be newer than the guard: then we know nothing.
+      const std::uint64_t again = guard.load(std::memory_order_acquire);
+      if (again == seen) return Moved::no;
+      seen = again;
+      continue;
+    }
+    // If the guard is still the same, so is the lane: its sequence number is part of the word.
+    const bool moved =
+        guard.compare_exchange_strong(seen, word.pack(), std::memory_order_acq_rel, std::memory_order_acquire);
+    VGPU_STEP(guard_moved);
+    if (moved) return Moved::yes;
+  }
+}
+
+// `before`: how many were idle; only if it says yes.
+inline Moved use_idle_units(const Usage &usage, const GuardedLane &lane, std::uint64_t units, std::uint64_t *before) {
+  return move_target(usage, lane, before, [units](std::uint64_t target, std::uint64_t idle) {
+    return idle >= units ? target + units : kStay;
+  });
+}
+
+inline Moved add_idle_units(const Usage &usage, const GuardedLane &lane, std::uint64_t units, std::uint64_t most,
+                            std::uint64_t *before) {
+  return move_target(usage, lane, before, [units, most](std::uint64_t target, std::uint64_t idle) {
+    return idle + units <= most && target >= units ? target - units : kStay;
+  });
+}
 
 // Anybody: makes the lane `target` if its guard is still `open`, as it was seen. True in the one that decided it.
 bool fix_lane(const Usage &usage, const GuardedLane &lane, std::uint64_t open, std::uint64_t target);

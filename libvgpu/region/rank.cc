@@ -64,13 +64,10 @@ Rank::Process *Rank::attach_now() {
   return process_;
 }
 
-Rank::Process *Rank::attached() {
-  const std::uint64_t mine = process_->owner.load(memory_order_acquire);
+Rank::Process *Rank::attach_again(std::uint64_t mine) {
   if (mine == 0) return attach_now();
   // Nobody takes a living rank's slot, unless the job's own user tampers with the region. Then what we held is no
   // longer counted, so nothing more may be had.
-  const std::uint64_t now = region_->usage().owner(process_->slot).load(memory_order_relaxed);
-  if (((now ^ mine) & ~OwnerWord::State::put(OwnerWord::State::kMask)) == 0) return process_;
   ScopedLock lock(process_->mutex);
   process_->trouble = Fault::corrupt;
   process_->owner.store(0, memory_order_release);
@@ -87,17 +84,18 @@ bool is_ours_alone(Kind kind) { return kind == Kind::module || kind == Kind::dat
 
 }  // namespace
 
-Commit Rank::change(Process &process, unsigned dev, Kind kind, Change change) {
+// Flattened for the same reason as change_lane().
+[[gnu::flatten]] Commit Rank::change(Process &process, unsigned dev, Kind kind, const Change &change) {
   const Usage &usage = region_->usage();
   Process::Device &device = process.devices[dev];
   const std::uint64_t number = lane_number(process.slot, static_cast<unsigned>(kind));
   const GuardedLane lane = {dev, process.slot, kind == Kind::context ? Guarded::context : Guarded::other};
   const bool guarded = is_guarded(usage, kind);
   LaneResult result;
-  std::uint64_t held_after = 0;
+  std::uint64_t idle = 0;
   {
     ScopedLock lock(device.mutex);
-    const std::uint64_t idle = guarded ? close_guard(usage, lane) : 0;
+    if (guarded) idle = close_guard(usage, lane);
     result = change_lane(usage, dev, {number, change.grow, change.units, change.limit_bytes});
     if (guarded && (kind != Kind::context || device.contexts_in_progress == 0)) open_guard(usage, lane, idle);
     if (result.commit == Commit::no_room) return Commit::no_room;
@@ -105,19 +103,34 @@ Commit Rank::change(Process &process, unsigned dev, Kind kind, Change change) {
       const std::uint64_t held = device.held_units.load(memory_order_relaxed);
       device.held_units.store(held - result.units_before + result.units_after, memory_order_relaxed);
     }
-    held_after = units_for(memory_held(dev));
   }
-  if (!change.grow && !change.never_was) {
-    const std::uint64_t gone = result.units_before - result.units_after;
-    raise_peaks(process, dev, result.total_units + gone, held_after + gone);
+  if (change.grow) device.grown.store(true, memory_order_relaxed);
+  if (change.grow || change.never_was) return Commit::done;
+  const std::uint64_t gone = result.units_before - result.units_after;
+  const std::uint64_t total = result.total_units + gone, held = held_units(process, dev) + gone;
+  // What is idle is asked for only where it can matter.
+  if (total > usage.device(dev).peak_units.load(memory_order_relaxed) ||
+      held > device.peak_units.load(memory_order_relaxed)) {
+    raise_peaks(process, dev, total, held, kind == Kind::other ? idle : units_for(this->idle(dev)));
   }
   return Commit::done;
 }
 
+std::uint64_t Rank::held_units(const Process &process, unsigned dev) const {
+  const SlotLanes &lanes = region_->usage().lanes(process.slot, dev);
+  std::uint64_t units = process.devices[dev].held_units.load(memory_order_relaxed);
+  for (const Kind kind : {Kind::context, Kind::other}) {
+    // Acquire: others may have changed it.
+    const Word &current = lanes.kinds[static_cast<unsigned>(kind)].current;
+    units += LaneWord::unpack(current.load(memory_order_acquire)).units;
+  }
+  return units;
+}
+
 // The most there ever was is there right before something goes. So only who gives back raises the peaks, which also keeps
 // out what was reserved and never came to be; readers add what is there now.
-void Rank::raise_peaks(Process &process, unsigned dev, std::uint64_t total_units, std::uint64_t held_units) {
-  const std::uint64_t idle_units = units_for(idle(dev));
+void Rank::raise_peaks(Process &process, unsigned dev, std::uint64_t total_units, std::uint64_t held_units,
+                       std::uint64_t idle_units) {
   raise_peak(region_->usage(), dev, total_units - std::min(total_units, idle_units));
   const std::uint64_t held = held_units - std::min(held_units, idle_units);
   std::atomic<std::uint64_t> &peak = process.devices[dev].peak_units;
@@ -126,11 +139,6 @@ void Rank::raise_peaks(Process &process, unsigned dev, std::uint64_t total_units
     peak.store(std::max(held, peak.load(memory_order_relaxed)), memory_order_relaxed);
     info.peak_units = std::max(info.peak_units, held);
   });
-}
-
-void Rank::note_peak(Process &process, unsigned dev) {
-  const std::uint64_t total = region_->usage().device(dev).total.load(memory_order_relaxed);
-  raise_peaks(process, dev, DeviceWord::unpack(total).units, units_for(memory_held(dev)));
 }
 
 Grant Rank::add(unsigned dev, Kind kind, std::uint64_t bytes, const Word *limit) {
@@ -182,8 +190,15 @@ void Rank::give_back(unsigned dev, Kind kind, const Change &shrinking) {
   if (process != nullptr) change(*process, dev, kind, shrinking);
 }
 
+// Five looks into /proc, which say the same for as long as the process lives.
+SelfIdentity Rank::self() {
+  ScopedLock lock(process_->mutex);
+  if (process_->self.pid == 0) process_->self = identify_self();
+  return process_->self;
+}
+
 void Rank::sweep_device(unsigned dev, Effort effort) {
-  LivenessCheck liveness(region_->usage_path(), region_->usage(), effort);
+  LivenessCheck liveness(region_->usage_path(), region_->usage(), effort, self());
   sweep(region_->usage(), liveness, dev);
 }
 
@@ -205,8 +220,8 @@ std::uint64_t Rank::memory_used(unsigned dev) {
 }
 
 std::uint64_t Rank::memory_held(unsigned dev) const {
-  return bytes_of(process_->devices[dev].held_units.load(memory_order_relaxed)) + memory_held(dev, Kind::context) +
-         memory_held(dev, Kind::other);
+  if (slot() == kRootSlot) return 0;
+  return bytes_of(held_units(*process_, dev));
 }
 
 std::uint64_t Rank::memory_held(unsigned dev, Kind kind) const {

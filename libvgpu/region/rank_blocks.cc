@@ -25,18 +25,22 @@ constexpr std::uint64_t kCautiousShare = 16;
 
 // ---- idle blocks ----------------------------------------------------------------------------------------------------
 
-bool Rank::use_idle(unsigned dev, std::uint64_t block_bytes) {
+bool Rank::use_idle(unsigned dev, std::uint64_t block_bytes, bool *was_last) {
   const Usage &usage = region_->usage();
   Process *process = attached();
   if (process == nullptr || !usage.has_appendix()) return false;
   const GuardedLane lane = {dev, process->slot, Guarded::other};
   const std::uint64_t units = units_for(block_bytes);
-  const Moved moved = use_idle_units(usage, lane, units);
-  if (moved != Moved::closed) return moved == Moved::yes;
-  ScopedLock lock(process->devices[dev].mutex);
-  const std::uint64_t idle = close_guard(usage, lane);
-  open_guard(usage, lane, idle >= units ? idle - units : idle);
-  return idle >= units;
+  std::uint64_t idle = 0;
+  Moved moved = use_idle_units(usage, lane, units, &idle);
+  if (moved == Moved::closed) {
+    ScopedLock lock(process->devices[dev].mutex);
+    idle = close_guard(usage, lane);
+    moved = idle >= units ? Moved::yes : Moved::no;
+    open_guard(usage, lane, idle >= units ? idle - units : idle);
+  }
+  if (was_last != nullptr) *was_last = idle < 2 * units;
+  return moved == Moved::yes;
 }
 
 void Rank::add_idle(unsigned dev, std::uint64_t block_bytes) {
@@ -48,16 +52,27 @@ void Rank::add_idle(unsigned dev, std::uint64_t block_bytes) {
   if (!usage.has_appendix()) return release(dev, Kind::other, block_bytes);
   const GuardedLane lane = {dev, process->slot, Guarded::other};
   const std::uint64_t units = units_for(block_bytes);
-  note_peak(*process, dev);
-  if (add_idle_units(usage, lane, units, kMostIdle * units) == Moved::yes) return;
-  {
+  std::uint64_t idle = 0;
+  bool keep = add_idle_units(usage, lane, units, kMostIdle * units, &idle) == Moved::yes;
+  if (!keep) {
     ScopedLock lock(process->devices[dev].mutex);
-    const std::uint64_t idle = close_guard(usage, lane);
-    const bool keep = idle + units <= kMostIdle * units;
+    idle = close_guard(usage, lane);
+    keep = idle + units <= kMostIdle * units;
     open_guard(usage, lane, keep ? idle + units : idle);
-    if (keep) return;
   }
-  release(dev, Kind::other, block_bytes);
+  // The peaks as they were before. A block that is filled and emptied again and again has been seen, and no word is touched
+  // that others write.
+  Process::Device &device = process->devices[dev];
+  const Word &current = usage.lane(lane.number(), dev).current;
+  const std::uint64_t other = LaneWord::unpack(current.load(memory_order_relaxed)).units;
+  const std::uint64_t in_use = other - std::min(other, idle);
+  if (device.grown.load(memory_order_relaxed) || in_use > device.noted_in_use.load(memory_order_relaxed)) {
+    device.grown.store(false, memory_order_relaxed);
+    device.noted_in_use.store(in_use, memory_order_relaxed);
+    const std::uint64_t total = DeviceWord::unpack(usage.device(dev).total.load(memory_order_relaxed)).units;
+    raise_peaks(*process, dev, total, held_units(*process, dev), idle);
+  }
+  if (!keep) release(dev, Kind::other, block_bytes);
 }
 
 bool Rank::top_up_idle(unsigned dev, std::uint64_t block_bytes) {
@@ -73,6 +88,7 @@ bool Rank::top_up_idle(unsigned dev, std::uint64_t block_bytes) {
     enough = change_lane(usage, dev, {lane.number(), true, units, &region_->device(dev).memory_bytes}).commit ==
              Commit::done;
     if (enough) idle += units;
+    process->devices[dev].grown.store(true, memory_order_relaxed);
   }
   open_guard(usage, lane, idle);
   return enough;

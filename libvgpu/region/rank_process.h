@@ -14,6 +14,9 @@ struct Rank::Process {
     Mutex mutex;
     std::atomic<std::uint64_t> held_units;  // in lanes that nobody else changes; written under `mutex`
     std::atomic<std::uint64_t> peak_units;  // the most it held of every kind; written under Process::mutex
+    // What is known to be in the peaks: nothing was charged since, and of lane `other` no more than this was in use.
+    std::atomic<bool> grown;                               // any thread
+    std::atomic<std::uint64_t> noted_in_use;               // any thread
     unsigned contexts_in_progress VGPU_GUARDED_BY(mutex);  // while it is not 0, the guard of contexts stays closed
     std::atomic<std::uint64_t> seen_exits;                 // any thread; what the last memory query knew
     std::atomic<std::uint64_t> swept_ms;                   // any thread
@@ -26,8 +29,19 @@ struct Rank::Process {
   Fault trouble VGPU_GUARDED_BY(mutex);
   std::uint64_t tried_ms VGPU_GUARDED_BY(mutex);  // when it last looked for a slot
   InfoValues info VGPU_GUARDED_BY(mutex);         // the shared block is a copy of it
+  SelfIdentity self VGPU_GUARDED_BY(mutex);       // asked for once; PID 0: not yet
   Device devices[kMaxDevices];
 };
+
+// Null: this process has no slot, and could not get one.
+inline Rank::Process *Rank::attached() {
+  const std::uint64_t mine = process_->owner.load(std::memory_order_acquire);
+  if (__builtin_expect(mine != 0, true)) {
+    const std::uint64_t now = region_->usage().owner(process_->slot).load(std::memory_order_relaxed);
+    if (__builtin_expect(((now ^ mine) & ~OwnerWord::State::put(OwnerWord::State::kMask)) == 0, true)) return process_;
+  }
+  return attach_again(mine);
+}
 
 template <typename Update>
 void Rank::update_info(Process &process, Update update) {

@@ -151,7 +151,7 @@ class Rank {
   // Kind::other; given up before anybody of the job is refused, whatever their owner does at that moment.
   //   the driver opened a block:   use_idle(); false: none was idle, so reserve one or undo the call. Then top_up_idle().
   //   a block became empty:        add_idle()
-  bool use_idle(unsigned dev, std::uint64_t block_bytes);
+  bool use_idle(unsigned dev, std::uint64_t block_bytes, bool *was_last = nullptr);
   void add_idle(unsigned dev, std::uint64_t block_bytes);     // at most two stay idle, the others are given back
   bool top_up_idle(unsigned dev, std::uint64_t block_bytes);  // false: the limit leaves no room for it
   std::uint64_t idle(unsigned dev) const;                     // bytes, this process's
@@ -160,9 +160,6 @@ class Rank {
   // Memory that this process made, exported, and is still charged for.
   void note_exported(unsigned dev, std::int64_t bytes);
   std::uint64_t exported_by_others(unsigned dev) const;
-
-  // Not needed any more: what is taken back is in no peak. Goes when nobody calls it.
-  void confirm(unsigned) {}
 
   void note_launches(unsigned dev, std::uint64_t launches);
   void note_throttled(unsigned dev, std::uint64_t nanoseconds);
@@ -178,6 +175,7 @@ class Rank {
   struct Process;
 
   Process *attached();
+  Process *attach_again(std::uint64_t mine);
   Process *attach_now();
   struct Change {
     bool grow;
@@ -185,11 +183,13 @@ class Rank {
     const Word *limit_bytes = nullptr;
     bool never_was = false;  // see take_back()
   };
-  Commit change(Process &process, unsigned dev, Kind kind, Change change);
+  Commit change(Process &process, unsigned dev, Kind kind, const Change &change);
   void give_back(unsigned dev, Kind kind, const Change &shrinking);
-  void raise_peaks(Process &process, unsigned dev, std::uint64_t total_units, std::uint64_t held_units);
-  void note_peak(Process &process, unsigned dev);  // before a block becomes idle
+  std::uint64_t held_units(const Process &process, unsigned dev) const;
+  void raise_peaks(Process &process, unsigned dev, std::uint64_t total_units, std::uint64_t held_units,
+                   std::uint64_t idle_units);
   Grant add(unsigned dev, Kind kind, std::uint64_t bytes, const Word *limit);
+  SelfIdentity self();
   void sweep_device(unsigned dev, Effort effort);
   template <typename Update>
   void update_info(Process &process, Update update);

@@ -1,94 +1,59 @@
 #include "allocations.h"
 
 #include <atomic>
-#include <bit>
 
 #include "base/flat_map.h"
 #include "base/mutex.h"
 #include "base/wiped.h"
-#include "region/words.h"
 
 namespace vgpu::runtime {
 
+using namespace allocation_words;
+
 namespace {
-
-using Units = region::Field<0, 33>;
-using Pieces = region::Field<0, 28>;  // of a block of them, and the logarithm of its units
-using BlockShift = region::Field<28, 5>;
-using Dev = region::Field<33, 6>;
-using Context = region::Field<39, 16>;
-using Elastic = region::Field<55, 1>;
-using Small = region::Field<56, 1>;
-using Shared = region::Field<57, 1>;
-using Unpaid = region::Field<58, 1>;
-
-// What a paid block of pieces must have in common with one more.
-constexpr std::uint64_t kSameBlock =
-    Dev::put(Dev::kMask) | Context::put(Context::kMask) | Small::put(1) | Unpaid::put(1);
-
-constexpr std::uint64_t pack_rest(const Allocation &a) {
-  return Dev::put(a.dev) | Context::put(a.context) | Elastic::put(a.elastic) | Small::put(a.small) |
-         Shared::put(a.shared) | Unpaid::put(a.unpaid);
-}
-constexpr std::uint64_t pack(const Allocation &a) { return Units::put(a.units) | pack_rest(a); }
-constexpr std::uint64_t pack_first_piece(const Allocation &a) {
-  return Pieces::put(1) | BlockShift::put(static_cast<unsigned>(std::countr_zero(a.units))) | pack_rest(a);
-}
-constexpr Allocation unpack(std::uint64_t value) {
-  const bool small = Small::get(value) != 0;
-  return {small ? std::uint64_t{1} << BlockShift::get(value) : Units::get(value),
-          static_cast<unsigned>(Dev::get(value)),
-          static_cast<unsigned>(Context::get(value)),
-          Elastic::get(value) != 0,
-          small,
-          Shared::get(value) != 0,
-          Unpaid::get(value) != 0};
-}
 
 class Shard {
  public:
-  bool add(std::uint64_t key, std::uint64_t hashed, const Allocation &allocation, Allocation *displaced) {
+  bool add(std::uint64_t key, std::uint64_t hashed, std::uint64_t word, std::uint64_t *displaced) {
     ScopedLock lock(mutex_);
     std::uint64_t *value = map_.insert(key, hashed);
     if (value == nullptr) return false;
-    *displaced = unpack(*value);
-    subtract(*displaced);
-    *value = pack(allocation);
-    record(allocation);
+    if (__builtin_expect(*value != 0, false)) displace(*value, displaced);
+    *value = word;
+    record(word);
     return true;
   }
 
   // Never a block of pieces: whoever has only a pointer of one does not have the block.
-  bool take(std::uint64_t key, std::uint64_t hashed, Allocation *allocation) {
+  bool take(std::uint64_t key, std::uint64_t hashed, std::uint64_t *taken) {
     ScopedLock lock(mutex_);
     std::uint64_t *value = map_.find(key, hashed);
     if (value == nullptr || Small::get(*value) != 0) return false;
-    *allocation = unpack(*value);
-    subtract(*allocation);
+    *taken = *value;
+    subtract(*value);
     map_.erase(value);
     return true;
   }
 
-  Piece add_piece(std::uint64_t base, std::uint64_t hashed, const Allocation &block,
-                  bool (*pay)(unsigned, std::uint64_t), Allocation *displaced) {
+  Piece add_piece(std::uint64_t base, std::uint64_t hashed, std::uint64_t first, bool (*pay)(unsigned, std::uint64_t),
+                  std::uint64_t *displaced) {
     ScopedLock lock(mutex_);
     std::uint64_t *value = map_.insert(base, hashed);
     if (value == nullptr) return Piece::no_memory;
-    const std::uint64_t differs = (*value ^ pack_rest(block)) & kSameBlock;
+    const std::uint64_t differs = (*value ^ first) & kSameBlock;
     if (__builtin_expect(differs == 0, true)) {
       *value += Pieces::put(1);
-      if (__builtin_expect(!block.elastic && Elastic::get(*value) != 0, false)) make_firm(*value);
+      if (__builtin_expect((~first & *value & Elastic::put(1)) != 0, false)) make_firm(*value);
       return Piece::shared_block;
     }
     if (differs == Unpaid::put(1)) {
       *value += Pieces::put(1);
     } else {
-      *displaced = unpack(*value);
-      subtract(*displaced);
-      *value = pack_first_piece(block) | Unpaid::put(1);
-      record(block);
+      if (__builtin_expect(*value != 0, false)) displace(*value, displaced);
+      *value = first | Unpaid::put(1);
+      record(first);
     }
-    if (!pay(block.dev, region::bytes_of(block.units))) return Piece::unpaid_block;
+    if (!pay(static_cast<unsigned>(Dev::get(first)), region::bytes_of(units_in(first)))) return Piece::unpaid_block;
     *value &= ~Unpaid::put(1);
     return Piece::new_block;
   }
@@ -101,32 +66,31 @@ class Shard {
     return true;
   }
 
-  Taken take_pointer(std::uint64_t pointer, std::uint64_t base, std::uint64_t hashed, Allocation *allocation) {
+  Taken take_pointer(std::uint64_t pointer, std::uint64_t base, std::uint64_t hashed, std::uint64_t *taken) {
     ScopedLock lock(mutex_);
     std::uint64_t *value = map_.find(base, hashed);
     if (value == nullptr) return Taken::not_ours;
     const std::uint64_t found = *value;
     const bool small = Small::get(found) != 0;
     if (!small && pointer != base) return Taken::not_ours;
-    *allocation = unpack(found);
+    *taken = found;
     if (small && Pieces::get(found) > 1) {
       *value -= Pieces::put(1);
       return Taken::piece;
     }
-    subtract(*allocation);
+    subtract(found);
     map_.erase(value);
     return small ? Taken::last_piece : Taken::large;
   }
 
-  bool share(std::uint64_t pointer, std::uint64_t base, std::uint64_t hashed, Allocation *allocation) {
+  bool share(std::uint64_t pointer, std::uint64_t base, std::uint64_t hashed, std::uint64_t *shared) {
     ScopedLock lock(mutex_);
     std::uint64_t *value = map_.find(base, hashed);
     if (value == nullptr || (Small::get(*value) == 0 && pointer != base)) return false;
-    *allocation = unpack(*value);
-    subtract(*allocation);
-    allocation->shared = true;
+    subtract(*value);
     *value |= Shared::put(1);
-    record(*allocation);
+    record(*value);
+    *shared = *value;
     return true;
   }
 
@@ -134,12 +98,11 @@ class Shard {
     ScopedLock lock(mutex_);
     map_.erase_if([&](std::uint64_t, std::uint64_t value) {
       mutex_.assert_held();
-      const Allocation allocation = unpack(value);
-      if (allocation.context != context) return false;
-      if (!allocation.unpaid) {
-        (allocation.small ? given->small_units : given->data_units)[allocation.dev] += allocation.units;
+      if (Context::get(value) != context) return false;
+      if (Unpaid::get(value) == 0) {
+        (Small::get(value) != 0 ? given->small_units : given->data_units)[Dev::get(value)] += units_in(value);
       }
-      subtract(allocation);
+      subtract(value);
       return true;
     });
   }
@@ -151,21 +114,25 @@ class Shard {
 
  private:
   // What others hold on to may be charged to them, too, so it is as uncertain as what is elastic.
-  static bool may_be_elsewhere(const Allocation &a) { return a.elastic || a.shared; }
+  static bool may_be_elsewhere(std::uint64_t value) { return (value & (Elastic::put(1) | Shared::put(1))) != 0; }
 
-  void record(const Allocation &more) VGPU_REQUIRES(mutex_) {
-    recorded_[more.dev].units += more.units;
-    if (may_be_elsewhere(more)) recorded_[more.dev].elastic_units += more.units;
+  void record(std::uint64_t value) VGPU_REQUIRES(mutex_) {
+    recorded_[Dev::get(value)].units += units_in(value);
+    if (may_be_elsewhere(value)) recorded_[Dev::get(value)].elastic_units += units_in(value);
   }
-  void subtract(const Allocation &gone) VGPU_REQUIRES(mutex_) {
-    recorded_[gone.dev].units -= gone.units;
-    if (may_be_elsewhere(gone)) recorded_[gone.dev].elastic_units -= gone.units;
+  void subtract(std::uint64_t value) VGPU_REQUIRES(mutex_) {
+    recorded_[Dev::get(value)].units -= units_in(value);
+    if (may_be_elsewhere(value)) recorded_[Dev::get(value)].elastic_units -= units_in(value);
+  }
+  [[gnu::cold]] void displace(std::uint64_t value, std::uint64_t *displaced) VGPU_REQUIRES(mutex_) {
+    *displaced = value;
+    subtract(value);
   }
   // A block with one piece that is surely there is there.
-  void make_firm(std::uint64_t &value) VGPU_REQUIRES(mutex_) {
-    subtract(unpack(value));
+  [[gnu::cold]] void make_firm(std::uint64_t &value) VGPU_REQUIRES(mutex_) {
+    subtract(value);
     value &= ~Elastic::put(1);
-    record(unpack(value));
+    record(value);
   }
 
   alignas(region::kLine) FastMutex mutex_;
@@ -202,35 +169,40 @@ void for_each_base(Shards &all, std::uint64_t pointer, Work work) {
 
 }  // namespace
 
-bool add_allocation(std::uint64_t key, const Allocation &allocation, Allocation *displaced) {
+namespace allocation_words {
+
+bool add_allocation(std::uint64_t key, std::uint64_t word, std::uint64_t *displaced) {
   const std::uint64_t hashed = FlatMap::hash(key);
   Shards *all = shards.get();
-  return all != nullptr && shard_of(*all, hashed).add(key, hashed, allocation, displaced);
+  return all != nullptr && shard_of(*all, hashed).add(key, hashed, word, displaced);
 }
 
-bool take_allocation(std::uint64_t key, Allocation *allocation) {
+bool take_allocation(std::uint64_t key, std::uint64_t *word) {
   const std::uint64_t hashed = FlatMap::hash(key);
   Shards *all = shards.get();
-  return all != nullptr && shard_of(*all, hashed).take(key, hashed, allocation);
+  return all != nullptr && shard_of(*all, hashed).take(key, hashed, word);
 }
 
-bool add_large(std::uint64_t pointer, std::uint64_t block, const Allocation &allocation, Allocation *displaced) {
+bool add_large(std::uint64_t pointer, std::uint64_t block, std::uint64_t word, std::uint64_t *displaced) {
   Shards *all = shards.get();
   if (all == nullptr) return false;
   note_block_size(*all, block);
   if (block_of(pointer, block) != pointer) all->odd_pointers.store(true, std::memory_order_relaxed);
-  return add_allocation(pointer, allocation, displaced);
+  const std::uint64_t hashed = FlatMap::hash(pointer);
+  return shard_of(*all, hashed).add(pointer, hashed, word, displaced);
 }
 
-Piece add_piece(std::uint64_t pointer, std::uint64_t block, const Allocation &allocation,
-                bool (*pay)(unsigned dev, std::uint64_t block), Allocation *displaced) {
+Piece add_piece(std::uint64_t pointer, std::uint64_t block, std::uint64_t word,
+                bool (*pay)(unsigned dev, std::uint64_t block), std::uint64_t *displaced) {
   Shards *all = shards.get();
   if (all == nullptr) return Piece::no_memory;
   note_block_size(*all, block);
   const std::uint64_t base = block_of(pointer, block);
   const std::uint64_t hashed = FlatMap::hash(base);
-  return shard_of(*all, hashed).add_piece(base, hashed, allocation, pay, displaced);
+  return shard_of(*all, hashed).add_piece(base, hashed, word, pay, displaced);
 }
+
+}  // namespace allocation_words
 
 bool pay_block(std::uint64_t pointer, std::uint64_t block) {
   Shards *all = shards.get();
@@ -239,31 +211,35 @@ bool pay_block(std::uint64_t pointer, std::uint64_t block) {
   return all != nullptr && shard_of(*all, hashed).pay(base, hashed);
 }
 
-Taken take_pointer(std::uint64_t pointer, Allocation *allocation) {
+namespace allocation_words {
+
+Taken take_pointer(std::uint64_t pointer, std::uint64_t *word) {
   Shards *all = shards.get();
   if (all == nullptr) return Taken::not_ours;
   const bool odd = all->odd_pointers.load(std::memory_order_relaxed);
-  if (__builtin_expect(odd, false) && take_allocation(pointer, allocation)) return Taken::large;
+  if (__builtin_expect(odd, false) && take_allocation(pointer, word)) return Taken::large;
   Taken taken = Taken::not_ours;
   for_each_base(*all, pointer, [&](std::uint64_t base, std::uint64_t hashed) {
-    taken = shard_of(*all, hashed).take_pointer(pointer, base, hashed, allocation);
+    taken = shard_of(*all, hashed).take_pointer(pointer, base, hashed, word);
     return taken != Taken::not_ours;
   });
   return taken;
 }
 
-bool share_pointer(std::uint64_t pointer, Allocation *allocation) {
+bool share_pointer(std::uint64_t pointer, std::uint64_t *word) {
   Shards *all = shards.get();
   if (all == nullptr) return false;
   bool shared = false;
   const auto share = [&](std::uint64_t base, std::uint64_t hashed) {
-    shared = shard_of(*all, hashed).share(pointer, base, hashed, allocation);
+    shared = shard_of(*all, hashed).share(pointer, base, hashed, word);
     return shared;
   };
   if (all->odd_pointers.load(std::memory_order_relaxed) && share(pointer, FlatMap::hash(pointer))) return true;
   for_each_base(*all, pointer, share);
   return shared;
 }
+
+}  // namespace allocation_words
 
 void take_allocations_of(unsigned context, Given *given) {
   Shards *all = shards.get();

@@ -7,9 +7,11 @@
 // Sixty-four hash maps, each with its lock: threads rarely meet, and a look-up touches one line.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "region/layout.h"
+#include "region/words.h"
 
 namespace vgpu::runtime {
 
@@ -36,8 +38,8 @@ constexpr std::uint64_t allocation_key(Handle handle, std::uint64_t value) {
   return value | static_cast<std::uint64_t>(handle) << 62;
 }
 
-// False: no memory for the entry. `displaced` gets what was there before (the driver freed it without our knowledge), or
-// zero units.
+// False: no memory for the entry. `displaced` gets what was there before (the driver freed it without our knowledge), if
+// anything was.
 bool add_allocation(std::uint64_t key, const Allocation &allocation, Allocation *displaced);
 // False: nobody charged for it.
 bool take_allocation(std::uint64_t key, Allocation *allocation);
@@ -92,5 +94,95 @@ struct Recorded {
   bool operator==(const Recorded &) const = default;
 };
 Recorded recorded(unsigned dev);
+
+// An allocation in one word, as it is in the table.
+namespace allocation_words {
+
+using Units = region::Field<0, 33>;
+using Pieces = region::Field<0, 28>;  // of a block of them, and the logarithm of its units
+using BlockShift = region::Field<28, 5>;
+using Dev = region::Field<33, 6>;
+using Context = region::Field<39, 16>;
+using Elastic = region::Field<55, 1>;
+using Small = region::Field<56, 1>;
+using Shared = region::Field<57, 1>;
+using Unpaid = region::Field<58, 1>;
+
+// What a paid block of pieces must have in common with one more.
+inline constexpr std::uint64_t kSameBlock =
+    Dev::put(Dev::kMask) | Context::put(Context::kMask) | Small::put(1) | Unpaid::put(1);
+
+constexpr std::uint64_t pack_rest(const Allocation &a) {
+  return Dev::put(a.dev) | Context::put(a.context) | Elastic::put(a.elastic) | Small::put(a.small) |
+         Shared::put(a.shared) | Unpaid::put(a.unpaid);
+}
+constexpr std::uint64_t pack(const Allocation &a) { return Units::put(a.units) | pack_rest(a); }
+constexpr std::uint64_t pack_first_piece(const Allocation &a) {
+  return Pieces::put(1) | BlockShift::put(static_cast<unsigned>(std::countr_zero(a.units))) | pack_rest(a);
+}
+constexpr std::uint64_t units_in(std::uint64_t value) {
+  return Small::get(value) != 0 ? std::uint64_t{1} << BlockShift::get(value) : Units::get(value);
+}
+
+constexpr Allocation unpack(std::uint64_t value) {
+  return {units_in(value),
+          static_cast<unsigned>(Dev::get(value)),
+          static_cast<unsigned>(Context::get(value)),
+          Elastic::get(value) != 0,
+          Small::get(value) != 0,
+          Shared::get(value) != 0,
+          Unpaid::get(value) != 0};
+}
+
+bool add_allocation(std::uint64_t key, std::uint64_t word, std::uint64_t *displaced);
+bool take_allocation(std::uint64_t key, std::uint64_t *word);
+bool add_large(std::uint64_t pointer, std::uint64_t block, std::uint64_t word, std::uint64_t *displaced);
+Piece add_piece(std::uint64_t pointer, std::uint64_t block, std::uint64_t word, bool (*pay)(unsigned, std::uint64_t),
+                std::uint64_t *displaced);
+Taken take_pointer(std::uint64_t pointer, std::uint64_t *word);
+bool share_pointer(std::uint64_t pointer, std::uint64_t *word);
+
+}  // namespace allocation_words
+
+// ---- inline, so that on hot paths an allocation stays in a register ---------------------------------------------------
+
+inline bool add_allocation(std::uint64_t key, const Allocation &allocation, Allocation *displaced) {
+  std::uint64_t old = 0;
+  const bool added = allocation_words::add_allocation(key, allocation_words::pack(allocation), &old);
+  if (__builtin_expect(old != 0, false)) *displaced = allocation_words::unpack(old);
+  return added;
+}
+inline bool take_allocation(std::uint64_t key, Allocation *allocation) {
+  std::uint64_t word = 0;
+  const bool taken = allocation_words::take_allocation(key, &word);
+  *allocation = allocation_words::unpack(word);
+  return taken;
+}
+inline bool add_large(std::uint64_t pointer, std::uint64_t block, const Allocation &allocation, Allocation *displaced) {
+  std::uint64_t old = 0;
+  const bool added = allocation_words::add_large(pointer, block, allocation_words::pack(allocation), &old);
+  if (__builtin_expect(old != 0, false)) *displaced = allocation_words::unpack(old);
+  return added;
+}
+inline Piece add_piece(std::uint64_t pointer, std::uint64_t block, const Allocation &allocation,
+                       bool (*pay)(unsigned dev, std::uint64_t block), Allocation *displaced) {
+  std::uint64_t old = 0;
+  const std::uint64_t first = allocation_words::pack_first_piece(allocation);
+  const Piece piece = allocation_words::add_piece(pointer, block, first, pay, &old);
+  if (__builtin_expect(old != 0, false)) *displaced = allocation_words::unpack(old);
+  return piece;
+}
+inline Taken take_pointer(std::uint64_t pointer, Allocation *allocation) {
+  std::uint64_t word = 0;
+  const Taken taken = allocation_words::take_pointer(pointer, &word);
+  *allocation = allocation_words::unpack(word);
+  return taken;
+}
+inline bool share_pointer(std::uint64_t pointer, Allocation *allocation) {
+  std::uint64_t word = 0;
+  const bool shared = allocation_words::share_pointer(pointer, &word);
+  *allocation = allocation_words::unpack(word);
+  return shared;
+}
 
 }  // namespace vgpu::runtime

@@ -36,8 +36,6 @@ constexpr bool makes_sense(std::uint64_t block) {
   return known_blocks[dev].compare_exchange_strong(known, block, std::memory_order_relaxed) ? block : known;
 }
 
-bool use_idle_block(unsigned dev, std::uint64_t block) { return rank().use_idle(dev, block); }
-
 namespace {
 
 bool charge_block(unsigned dev, std::uint64_t block, Within within) {
@@ -60,12 +58,10 @@ bool finish_piece(std::uint64_t pointer, const Allocation &whole, Within within,
                   const Allocation &displaced) {
   const std::uint64_t block = region::bytes_of(whole.units);
   if (displaced.units != 0) give_back(displaced);
-  if (piece == Piece::no_memory) return false;
-  if (piece == Piece::unpaid_block) {
-    if (!charge_block(whole.dev, block, within)) return !take_piece_out(pointer);
-    if (!pay_block(pointer, block)) rank().add_idle(whole.dev, block);
-  }
-  if (rank().idle(whole.dev) == 0) rank().top_up_idle(whole.dev, block);
+  if (piece != Piece::unpaid_block) return piece == Piece::new_block;
+  if (!charge_block(whole.dev, block, within)) return !take_piece_out(pointer);
+  if (!pay_block(pointer, block)) rank().add_idle(whole.dev, block);
+  rank().top_up_idle(whole.dev, block);
   return true;
 }
 

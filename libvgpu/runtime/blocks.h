@@ -10,6 +10,7 @@
 #include "allocations.h"
 #include "driver/cuda_api.h"
 #include "region/layout.h"
+#include "runtime.h"
 
 namespace vgpu::runtime {
 
@@ -33,12 +34,19 @@ constexpr std::uint64_t whole_blocks(std::uint64_t bytes, std::uint64_t block) {
 enum class Within : std::uint8_t { limit, anything };
 bool finish_piece(std::uint64_t pointer, const Allocation &whole, Within within, Piece piece,
                   const Allocation &displaced);
-bool use_idle_block(unsigned dev, std::uint64_t block);
+// And charges the next one, if that was the last.
+inline bool use_idle_block(unsigned dev, std::uint64_t block) {
+  bool was_last = false;
+  if (!rank().use_idle(dev, block, &was_last)) return false;
+  if (__builtin_expect(was_last, false)) rank().top_up_idle(dev, block);
+  return true;
+}
 
 inline bool keep_piece(std::uint64_t pointer, std::uint64_t block, const Allocation &whole, Within within) {
   Allocation displaced;
   const Piece piece = add_piece(pointer, block, whole, use_idle_block, &displaced);
-  return __builtin_expect(piece == Piece::shared_block, true) || finish_piece(pointer, whole, within, piece, displaced);
+  const bool paid = piece == Piece::shared_block || (piece == Piece::new_block && displaced.units == 0);
+  return __builtin_expect(paid, true) || finish_piece(pointer, whole, within, piece, displaced);
 }
 
 // What was taken out of the table, or displaced there, and is gone.

@@ -58,7 +58,7 @@ template <typename Call, typename Undo>
 }
 
 // What the driver has of an allocation that `charged` bytes were reserved for: more or less. False: more, and too much.
-inline bool correct_charge(int dev, std::uint64_t *charged, std::uint64_t real) {
+[[gnu::noinline]] inline bool correct_charge(int dev, std::uint64_t *charged, std::uint64_t real) {
   if (real > *charged && charge(dev, real - *charged) != CUDA_SUCCESS) return false;
   if (real < *charged) rank().take_back(static_cast<unsigned>(dev), region::Kind::data, *charged - real);
   *charged = real;
@@ -83,7 +83,8 @@ CUresult allocate_blocks(const Place &place, std::uint64_t bytes, Size size, Cal
     return result;
   }
   Allocation displaced;
-  const bool kept = correct_charge(place.dev, &charged, whole_blocks(actual(), block)) &&
+  const std::uint64_t real = whole_blocks(actual(), block);
+  const bool kept = (real == charged || correct_charge(place.dev, &charged, real)) &&
                     add(Allocation{region::units_for(charged), dev, place.context, size != Size::fixed}, &displaced);
   if (!kept) {
     undo();

@@ -17,7 +17,11 @@
 
 namespace vgpu::runtime {
 
+std::atomic<std::uint64_t> reader_due_ms[region::kMaxDevices];
+
 namespace {
+
+constexpr std::uint64_t kReaderMs = 100;
 
 constexpr std::uint64_t kCheapNs = 200'000;
 constexpr std::uint64_t kSlowNs = 1'000'000;  // from here on looks are rationed
@@ -56,13 +60,14 @@ long preemptions() {
 }
 
 // A look during which somebody else had the processor says nothing of NVML, unless it hangs.
-void note_cost(Looks &state, std::uint64_t took_ns, bool undisturbed) {
+void note_cost(unsigned dev, Looks &state, std::uint64_t took_ns, bool undisturbed) {
   const std::uint64_t before = state.cost_ns.load(std::memory_order_relaxed);
   const std::uint64_t slower = before + before / 4 + 1;
   const std::uint64_t cost = before == 0 ? took_ns : std::min(took_ns, slower);
   if (undisturbed) state.cost_ns.store(cost, std::memory_order_relaxed);
   const std::uint64_t now = coarse_ms();
   state.looked_ms.store(now, std::memory_order_relaxed);
+  reader_due_ms[dev].store(now + std::max(kReaderMs, look_pause_ms(dev)), std::memory_order_relaxed);
   if (took_ns >= kHungNs) state.suspended_until_ms.store(now + kSuspensionMs, std::memory_order_relaxed);
 }
 
@@ -137,7 +142,7 @@ Look look_at(unsigned dev) {
   const std::uint64_t start = monotonic_ns();
   std::uint64_t bytes = 0;
   const NvmlUsage usage = query_nvml_usage(dev, before.held, &bytes);
-  note_cost(*state, monotonic_ns() - start, preemptions() == preempted);
+  note_cost(dev, *state, monotonic_ns() - start, preemptions() == preempted);
   recheck_pools_when_due();
 
   look.sight = Sight::later;

@@ -4,6 +4,7 @@
 // change meanwhile, and what it does not say is not known rather than nothing.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "allocations.h"
@@ -43,6 +44,9 @@ Look look_at(unsigned dev);
 
 // What this process is charged for on a device, without idle blocks: those are the driver's to open yet.
 std::uint64_t held_without_idle(unsigned dev);
+
+// When a look is too old for somebody who asks what is free; of coarse_ms().
+extern std::atomic<std::uint64_t> reader_due_ms[region::kMaxDevices];
 
 // The cost of looking.
 bool looks_are_cheap(unsigned dev);      // so cheap that a module load may have one

@@ -186,6 +186,13 @@ void put_back_pool(CUmemoryPool handle, const Forgotten &forgotten) {
   record(*pool);
 }
 
+bool has_pools(unsigned dev) {
+  Pools *all = pools.get();
+  bool found = false;
+  if (all != nullptr) for_each_pool(*all, [&](const Pool &pool) { found = found || pool.dev == dev; });
+  return found;
+}
+
 ExclusivePools::ExclusivePools(unsigned dev) : dev_(dev) {
   Pools *all = pools.get();
   if (all == nullptr) return;

@@ -55,6 +55,9 @@ struct Forgotten {
 Forgotten forget_pool(CUmemoryPool handle);
 void put_back_pool(CUmemoryPool handle, const Forgotten &forgotten);
 
+// This process has used a pool of the device, or its graphs have.
+bool has_pools(unsigned dev);
+
 // While one of these lives, no other thread of this process is between reserving for a pool of the device and knowing
 // what the pool took. What such a thread has reserved is a guess, and nobody is refused because of a guess. Whoever needs
 // several devices goes by their ordinals, so that no two threads wait for each other.

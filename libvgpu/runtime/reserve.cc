@@ -17,7 +17,7 @@ enum class Measure : std::uint8_t { yes, no };
   if (grant == region::Grant::refused && measure == Measure::yes && settle_before_refusing(dev)) {
     grant = rank().try_to_reserve(dev, kind, bytes);
   }
-  if (grant == region::Grant::refused) {
+  if (grant == region::Grant::refused && has_pools(dev)) {
     ExclusivePools alone(dev);
     trim_pools(dev);
     grant = rank().try_to_reserve(dev, kind, bytes);

@@ -28,9 +28,7 @@ using region::Kind;
 constexpr std::uint64_t kFirstIntervalMs = 20;
 constexpr std::uint64_t kLastIntervalMs = 1000;
 constexpr unsigned kMeasureTries = 3;
-// How old a look may be for somebody who is refused, or who asks what is free.
-constexpr std::uint64_t kRefusalMs = 20;
-constexpr std::uint64_t kReaderMs = 100;
+constexpr std::uint64_t kRefusalMs = 20;  // how old a look may be for somebody who is refused
 constexpr std::uint64_t kPatienceNs = 500'000'000;
 constexpr std::uint64_t kPollNs = 10'000'000;
 // The least that a module takes: a block of the driver's.
@@ -199,7 +197,11 @@ Corrected correct(unsigned dev, Device &device, Correction correction) {
     ScopedLock lock(device.mutex);
     device.never = look.sight == Sight::never;
     device.unsettled = look.sight == Sight::later;
-    if (look.sight == Sight::never) return Corrected::unknown;
+    if (look.sight == Sight::never) {
+      // Nobody can synchronise any more, and what was freed in order went with the last context.
+      if (live_contexts(dev) == 0) give_back(dev, device, Kind::data, ~std::uint64_t{0});
+      return Corrected::unknown;
+    }
     const bool same = device.generation == generation &&
                       look.held == region::bytes_of(look.known.units) + device.total() &&
                       held_without_idle(dev) == look.held && recorded(dev) == look.known;
@@ -514,12 +516,10 @@ bool settle_before_refusing(unsigned dev) {
   return wait_for_siblings(dev) || own;
 }
 
-void settle_for_reader(unsigned dev) {
+void look_for_reader(unsigned dev) {
   Untracked *state = untracked.get();
-  if (state == nullptr) return;
-  const bool unsettled = untracked_unsettled.load(std::memory_order_relaxed);
-  if (ms_since_look(dev) < std::max(unsettled ? 0 : kReaderMs, look_pause_ms(dev))) return;
-  settle_device(dev, state->devices[dev]);
+  // What is unsettled is worth a look at any time, if looks are cheap.
+  if (state != nullptr && ms_since_look(dev) >= look_pause_ms(dev)) settle_device(dev, state->devices[dev]);
 }
 
 void settle_due() {

@@ -8,7 +8,9 @@
 
 #include <atomic>
 
+#include "base/clock.h"
 #include "driver/cuda_api.h"
+#include "look.h"
 #include "region/region.h"
 
 namespace vgpu::runtime {
@@ -81,9 +83,6 @@ void note_untracked_growth();
 void untrack_data(unsigned dev, std::uint64_t bytes);
 // Before somebody is refused: measures what may be gone. False: nothing was given back.
 bool settle_before_refusing(unsigned dev);
-// Before somebody is told what is free.
-void settle_for_reader(unsigned dev);
-
 // Some device's untracked memory is not known yet.
 extern std::atomic<bool> untracked_unsettled;
 // Measures what is due: soon after a context was made, and once a second.
@@ -97,6 +96,14 @@ inline void settle_untracked_when_due() {
   const bool due =
       untracked_unsettled.load(std::memory_order_relaxed) || ++calls_since_clock_read % kCallsPerClockRead == 0;
   if (__builtin_expect(due, false)) settle_due();
+}
+
+// Before somebody is told what is free: a look, unless there was one lately and nothing has happened since.
+void look_for_reader(unsigned dev);
+inline void settle_for_reader(unsigned dev) {
+  const bool due = untracked_unsettled.load(std::memory_order_relaxed) ||
+                   coarse_ms() >= reader_due_ms[dev].load(std::memory_order_relaxed);
+  if (__builtin_expect(due, false)) look_for_reader(dev);
 }
 
 // Untracked data waits for a synchronisation, because NVML cannot tell when it goes.

@@ -45,6 +45,13 @@ constexpr Call kCalls[] = {
              return DRIVER(cuIpcOpenMemHandle_v2)(p, shared, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
            });
          }),
+    CALL(cuIpcOpenMemHandle,
+         {
+           const auto shared = read_hex<CUipcMemHandle>(in);
+           return answer<CUdeviceptr>(out, [&](CUdeviceptr *p) {
+             return DRIVER(cuIpcOpenMemHandle)(p, shared, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+           });
+         }),
     CALL(cuIpcCloseMemHandle, { return DRIVER(cuIpcCloseMemHandle)(number(in)); }),
     CALL(cuImportExternalMemory,
          {

@@ -66,10 +66,12 @@ struct Way {
   Share share;
 };
 
+template <int version>
 Shared share_by_ipc(Program &maker, Program &user) {
   const std::uint64_t pointer = maker.make("cuMemAlloc_v2", kBytes);
   const std::string handle = maker.ask("call cuIpcGetMemHandle " + text(pointer)).values.at(0);
-  const std::uint64_t opened = user.must("call cuIpcOpenMemHandle_v2 " + handle);
+  const char *open = version == 1 ? "call cuIpcOpenMemHandle " : "call cuIpcOpenMemHandle_v2 ";
+  const std::uint64_t opened = user.must(open + handle);
   return {"drop cuMemFree_v2 " + text(pointer), "call cuIpcCloseMemHandle " + text(opened)};
 }
 
@@ -164,7 +166,8 @@ TEST_P(EverySharingTest, BothDie) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, EverySharingTest,
-                         testing::Values(Way{"Ipc", share_by_ipc}, Way{"Handle", share_by_handle},
+                         testing::Values(Way{"Ipc", share_by_ipc<2>}, Way{"OldIpc", share_by_ipc<1>},
+                                         Way{"Handle", share_by_handle},
                                          Way{"ExternalMemory", share_by_external_memory}, Way{"Pool", share_by_pool}),
                          [](const auto &info) { return std::string(info.param.name); });
 

@@ -119,6 +119,19 @@ TEST_P(WhimsTest, TheDeviceHoldsNoMoreThanTheLimitAndTheBooksNoLess) { run(GetPa
 INSTANTIATE_TEST_SUITE_P(Every, WhimsTest, testing::ValuesIn(kWhims),
                          [](const auto &info) { return std::string(info.param.name); });
 
+// Nobody can say when it is gone but the stream.
+TEST_F(OwnNodeTest, WhatIsFreedInOrderIsGivenBackWhereNvmlCannotTell) {
+  make("nvml_unsupported=nvmlDeviceGet*", 2048 * kMiB);
+  Program &rank = start();
+  rank.make("cuCtxCreate_v2", 0);
+  const std::uint64_t pointer = rank.make("cuMemAlloc_v2", 64 * kMiB);
+  EXPECT_EQ(charged(), kGuess + 64 * kMiB);
+  rank.must("call cuMemFreeAsync " + text(pointer) + " 0");
+  rank.must("call cuCtxSynchronize");
+  EXPECT_EQ(charged(), kGuess);
+  EXPECT_EQ(held(), kContext);
+}
+
 class MoodyTest : public WhimsTest {};
 
 TEST_P(MoodyTest, AtRandom) {

@@ -19,10 +19,12 @@ quick_configurations=(
   'limit         | -DRANKS=2 -DOPS=1 -DSWEEPERS=0 -DCRASHES=0 -DADMINS=1'
   'two-admins    | -DRANKS=1 -DRANK_SLOTS=1 -DOPS=2 -DSWEEPERS=0 -DCRASHES=2 -DADMINS=2'
   'snapshot      | -DRANKS=1 -DRANK_SLOTS=1 -DOPS=2 -DSWEEPERS=1 -DCRASHES=2 -DREADERS=1'
-  'steal         | -DRANKS=1 -DRANK_SLOTS=1 -DOPS=3 -DSWEEPERS=0 -DCRASHES=1 -DKINDS=2 -DGUARDS -DTHIEVES=2'
-  'steal-sweep   | -DRANKS=1 -DRANK_SLOTS=1 -DOPS=2 -DSWEEPERS=1 -DCRASHES=2 -DKINDS=2 -DGUARDS -DTHIEVES=1'
-  'steal-reuse   | -DRANKS=2 -DRANK_SLOTS=1 -DOPS=2 -DSWEEPERS=0 -DCRASHES=1 -DKINDS=2 -DGUARDS -DTHIEVES=1'
+  'steal         | -DRANKS=1 -DRANK_SLOTS=1 -DOPS=2 -DSWEEPERS=0 -DCRASHES=1 -DKINDS=2 -DGUARDS -DTHIEVES=2'
+  'steal-empty   | -DRANKS=1 -DRANK_SLOTS=1 -DOPS=3 -DSWEEPERS=0 -DCRASHES=1 -DKINDS=2 -DGUARDS -DTHIEVES=1'
+  'steal-sweep   | -DRANKS=1 -DRANK_SLOTS=1 -DOPS=3 -DSWEEPERS=1 -DCRASHES=0 -DKINDS=2 -DGUARDS -DTHIEVES=1'
+  'steal-reuse   | -DRANKS=2 -DRANK_SLOTS=1 -DOPS=1 -DSWEEPERS=0 -DCRASHES=1 -DKINDS=2 -DGUARDS -DTHIEVES=1'
   'alone         | -DRANKS=2 -DOPS=1 -DSWEEPERS=0 -DCRASHES=1 -DALONE=39'
+  'alone-steal   | -DRANKS=1 -DRANK_SLOTS=1 -DOPS=2 -DSWEEPERS=0 -DCRASHES=1 -DKINDS=2 -DGUARDS -DTHIEVES=1 -DALONE=24'
   'alone-admin   | -DRANKS=1 -DRANK_SLOTS=1 -DOPS=1 -DSWEEPERS=0 -DCRASHES=1 -DADMINS=1 -DALONE=16'
 )
 long_configurations=(
@@ -33,6 +35,8 @@ long_configurations=(
   'long-limit      | -DRANKS=2 -DOPS=2 -DSWEEPERS=0 -DCRASHES=0 -DADMINS=1'
   'long-two-admins | -DRANKS=2 -DOPS=1 -DSWEEPERS=0 -DCRASHES=2 -DADMINS=2'
   'long-snapshot   | -DRANKS=2 -DRANK_SLOTS=1 -DOPS=1 -DSWEEPERS=1 -DCRASHES=0 -DREADERS=1'
+  'long-steal-sweep | -DRANKS=1 -DRANK_SLOTS=1 -DOPS=3 -DSWEEPERS=1 -DCRASHES=1 -DKINDS=2 -DGUARDS -DTHIEVES=1'
+  'long-steal-reuse | -DRANKS=2 -DRANK_SLOTS=1 -DOPS=2 -DSWEEPERS=0 -DCRASHES=1 -DKINDS=2 -DGUARDS -DTHIEVES=1'
   'long-alone      | -DRANKS=2 -DOPS=2 -DSWEEPERS=0 -DCRASHES=1 -DALONE=54'
 )
 
@@ -50,6 +54,11 @@ mutations=(
   'GENERATION_KEPT                | exec       | settled'    # a slot given back keeps its generation
   'SWEEP_FILTERS_BY_VALUE         | crashes    | swept'      # val(cur), then val(next), instead of the whole words
   'SNAPSHOT_NEED_NOT_ADD_UP       | snapshot   | pictured'   # the same D before and after is not enough
+  'FINISH_DOES_NOT_RECHECK_GUARD  | steal-empty | exact'     # a late finisher overwrites what the owner published
+  'GUARD_WITHOUT_SEQ              | steal-empty | exact'     # what was fixed is applied again later
+  'OWNER_DOES_NOT_CLOSE           | steal-empty | exact'     # two operations with one sequence number
+  'USE_DOES_NOT_RAISE_TARGET      | steal-empty | covered'   # a thief takes what is used
+  'RECLAIM_LEAVES_GUARD_OPEN      | steal-sweep | emptied'   # a thief and a reclaimer publish different values
   'COMMIT_WAITS                   | alone      | unwaited'   # for the other process to apply its operation
 )
 

@@ -47,7 +47,7 @@ test_passes() {
   done
   rm -f "$work/mutant"
   "$cxx" "${objects[@]}" "$object" -lgtest -lgtest_main -lpthread -o "$work/mutant" || exit 1
-  timeout 120 "$work/mutant" --gtest_brief=1 --gtest_fail_fast >"$work/log" 2>&1
+  timeout 300 "$work/mutant" --gtest_brief=1 --gtest_fail_fast >"$work/log" 2>&1
 }
 
 passed=0 failed=0

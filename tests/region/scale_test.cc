@@ -127,6 +127,7 @@ TEST_F(ScaleTest, AFullRegionRefusesTheNextRankWithASentenceAndRecovers) {
     EXPECT_NE(std::strstr(error.text, "511 processes"), nullptr) << error.text;
     EXPECT_EQ(reserve(late, 0, Kind::data, 512), Grant::detached);
     EXPECT_EQ(reserve(rank_, 0, Kind::data, kMiB), Grant::granted) << "those inside go on";
+    expect_consistent();
     rank_.release(0, Kind::data, kMiB);
     crowd.end(SIGKILL);
     sleep_ms(110);

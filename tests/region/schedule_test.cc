@@ -124,7 +124,8 @@ struct World {
     return granted;
   }
   bool use_block(unsigned slot, std::uint64_t units) {
-    Moved moved = use_idle_units(usage, blocks(slot), units);
+    std::uint64_t before = 0;
+    Moved moved = use_idle_units(usage, blocks(slot), units, &before);
     if (moved == Moved::closed) {
       const std::uint64_t idle = close_guard(usage, blocks(slot));
       moved = idle >= units ? Moved::yes : Moved::no;
@@ -135,7 +136,8 @@ struct World {
   }
   void empty_block(unsigned slot, std::uint64_t units, std::uint64_t most) {
     ranks[slot].small -= units;
-    if (add_idle_units(usage, blocks(slot), units, most) == Moved::yes) return;
+    std::uint64_t before = 0;
+    if (add_idle_units(usage, blocks(slot), units, most, &before) == Moved::yes) return;
     const std::uint64_t idle = close_guard(usage, blocks(slot));
     change_lane(usage, 0, {blocks(slot).number(), false, units});
     open_guard(usage, blocks(slot), idle);

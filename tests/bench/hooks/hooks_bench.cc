@@ -69,6 +69,7 @@ class Bench {
     print_figure("hooks.vmm_added_ns", added("physical", With::limit), "ns", 300);
     crowd();
     print_figure("hooks.refusal_us", refusal_us(), "us", 20);
+    print_figure("hooks.module_added_us", module_added_us(), "us", 100);
     print_figure("hooks.getinfo_added_ns", added("queries", With::limit), "ns", 30);
     print_figure("hooks.launch_added_ns", one(With::limit, {"detours"}), "ns", 0);
     print_figure("hooks.launch_linked_added_ns", added("launches", With::limit), "ns", 2);
@@ -104,6 +105,21 @@ class Bench {
     Fastest refusals;
     for (unsigned round = 0; round < kRounds; ++round) refusals.add(one(With::limit, {"refusals"}));
     return refusals.value();
+  }
+
+  // Of a load, far from the limit, while NVML takes 10 ms for every answer.
+  double module_added_us() const {
+    const auto one_load = [&](With with) {
+      std::map<std::string, std::string> variables = environment(with);
+      variables["SIMGPU_FAULTS"] = "nvml* delay 10";
+      return Worker({"modules"}, variables).result();
+    };
+    Fastest native, ours;
+    for (unsigned round = 0; round < kRounds; ++round) {
+      native.add(one_load(With::nothing));
+      ours.add(one_load(With::limit));
+    }
+    return ours.value() - native.value();
   }
 
   void pairs_among_idle_ranks() const {

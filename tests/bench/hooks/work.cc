@@ -239,6 +239,8 @@ int work(const std::vector<std::string> &arguments) {
       pairs_in_window(window, kLarge);
     } else if (kind == "contexts") {
       context_at_once(window, arguments.size() > 3 ? std::stoi(arguments[3]) : 0);
+    } else if (kind == "modules") {
+      load_modules();
     } else if (kind == "greed") {
       greed(window, std::stoi(arguments.at(3)));
     } else {

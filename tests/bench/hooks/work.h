@@ -9,6 +9,9 @@ namespace bench {
 // Runs one kind of work and prints its result: a number, or nothing. `arguments` starts with the kind's name.
 int work(const std::vector<std::string> &arguments);
 
+// Prints how many microseconds each of 200 loads takes.
+void load_modules();
+
 // How work in several processes keeps in step: all start at an instant of CLOCK_MONOTONIC and stop at another.
 struct Window {
   unsigned long long start_ns;
