@@ -19,9 +19,12 @@ Size fit(std::uint64_t bytes) {
 // Without a limit the driver's figures are right, and ours are not theirs: managed memory that is on the host is charged.
 template <typename Size>
 void show_memory(unsigned dev, Size *free, Size *total) {
-  if (!is_limited(dev)) return;
   const std::uint64_t limit = job_region().memory_limit(dev);
-  const std::uint64_t used = rank().memory_used(dev);
+  if (limit >= job_region().device(dev).identity.memory_bytes) return;
+  settle_for_reader(dev);
+  // A block that is charged ahead is there for whoever asks next.
+  const std::uint64_t charged = rank().memory_used(dev);
+  const std::uint64_t used = charged - std::min(charged, rank().idle(dev));
   if (limit < *total) *total = fit<Size>(limit);
   *free = std::min(*free, fit<Size>(limit > used ? limit - used : 0));
 }
@@ -36,7 +39,6 @@ CUresult memory_info(Size *free, Size *total, Call call) {
     Place place;
     recheck_pools_when_due();
     if (current_place(&place) && place.dev != kNotInJob) {
-      settle_for_reader(static_cast<unsigned>(place.dev));
       show_memory(static_cast<unsigned>(place.dev), &free_now, &total_now);
     }
   }

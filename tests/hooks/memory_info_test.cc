@@ -243,6 +243,18 @@ TEST_F(ViewTest, DevicesAreFoundByTheirPlaceWhereNoUuidIsKnown) {
   for (unsigned index = 0; index < node().devices(); ++index) expect_nvml(*program, index);
 }
 
+TEST_F(ViewTest, AfterAFreeAllIsFreeAgain) {
+  limit_to(512 * kMiB);
+  const auto program = start_on(0);
+  const std::uint64_t before = program->must("info");
+  EXPECT_EQ(before, 512 * kMiB - kContext);
+  const std::uint64_t small = program->make("cuMemAlloc_v2", 4096), large = program->make("cuMemAlloc_v2", 6 * kMiB);
+  EXPECT_EQ(program->must("info"), before - 2 * kMiB - 6 * kMiB);
+  program->drop("cuMemFree_v2", large);
+  program->drop("cuMemFree_v2", small);
+  EXPECT_EQ(program->must("info"), before);
+}
+
 TEST_F(ViewTest, WrongQuestionsGetTheDriversAnswer) {
   limit_each();
   const auto program = start();
