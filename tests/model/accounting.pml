@@ -230,20 +230,19 @@ bool exact, covered, unsold, limited, obeyed, emptied, swept, unwaited, pictured
   OwnerWord ow;                    /* as read by sweep */              \
   byte s, k;                       /* slot and kind, inside sweep */   \
   byte bound;                      /* the limit, as last read */       \
-  bool same, moved, tagged, refused, swapped, recycled, published, suspect, was_dead; \
-  GUARD_LOCALS
+  bool same, moved, tagged, refused, swapped, recycled, published, suspect, was_dead GUARD_LOCALS
 
 #ifdef GUARDS
-#define GUARD_LOCALS GuardWord g; byte i; bool done  /* the guard as last read; the slot, inside steal */
-#define CLEAR_GUARD_LOCALS CLEAR_g; i = 0; done = 0
+#define GUARD_LOCALS ; GuardWord g; byte i; bool done  /* the guard as last read; the slot, inside steal */
+#define CLEAR_GUARD_LOCALS CLEAR_g; i = 0; done = 0;
 #define CLEAR_g g.state = 0; g.target = 0; g.seq = 0
 #else
-#define GUARD_LOCALS skip
-#define CLEAR_GUARD_LOCALS skip
+#define GUARD_LOCALS
+#define CLEAR_GUARD_LOCALS
 #endif
 
 #define CLEAR_LOCALS \
-  CLEAR_GUARD_LOCALS; \
+  CLEAR_GUARD_LOCALS \
   CLEAR_d; CLEAR(c); CLEAR(nx); CLEAR(p); CLEAR(hc); CLEAR(hp); ow.state = 0; ow.who = 0; ow.gen = 0; \
   s = 0; k = 0; bound = 0; same = 0; moved = 0; tagged = 0; refused = 0; swapped = 0; recycled = 0; published = 0; \
   suspect = 0; was_dead = 0
