@@ -175,9 +175,9 @@ struct alignas(kLine) DeviceMore {
   Word looker;  // which rank looks at NVML for all ranks
   Word prober;  // which rank makes a context whose size nobody knows
   Word reserved[6];
-  Word reserved_lines[3][8];
+  Word reserved_lines[127][8];  // room for what later releases share, without another layout
 };
-static_assert(sizeof(DeviceMore) == 4 * kLine);
+static_assert(sizeof(DeviceMore) == 128 * kLine);
 
 // One rank's, on one device.
 struct alignas(kLine) SlotMore {
@@ -189,11 +189,12 @@ static_assert(sizeof(SlotMore) == kLine);
 
 // As in the slots, there is one line for the slot itself before those of the devices; it is not used yet.
 constexpr std::size_t appendix_offset(unsigned ndev) { return slot_offset(ndev, kSlots); }
+constexpr std::size_t slots_more_offset(unsigned ndev) { return appendix_offset(ndev) + ndev * sizeof(DeviceMore); }
 constexpr std::size_t slot_more_offset(unsigned ndev, unsigned slot, unsigned dev) {
-  return appendix_offset(ndev) + ndev * sizeof(DeviceMore) + slot * slot_size(ndev) + (1 + dev) * kLine;
+  return slots_more_offset(ndev) + slot * slot_size(ndev) + (1 + dev) * kLine;
 }
 constexpr std::size_t usage_size(unsigned ndev, std::uint32_t layout = kLayoutVersion) {
-  return layout == 1 ? appendix_offset(ndev) : slot_more_offset(ndev, kSlots, 0) - kLine;
+  return layout == 1 ? appendix_offset(ndev) : slots_more_offset(ndev) + kSlots * slot_size(ndev);
 }
 
 // A mapped (or copied) usage file. `ndev` and `layout` come from `limits`, never from the user's own file.

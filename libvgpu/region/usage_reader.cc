@@ -54,9 +54,8 @@ bool UsageReader::take_picture() {
   }
   if (view_.has_appendix()) {
     // Before the lanes: then a lane that is as old as its guard has not changed in between.
-    const std::size_t more = appendix_offset(ndev_);
-    const std::size_t size = ndev_ * sizeof(DeviceMore) + (last_slot_ + 1) * slot_size(ndev_);
-    if (!fetch(more, size, copy_ + more)) return false;
+    const std::size_t more = slots_more_offset(ndev_);
+    if (!fetch(more, (last_slot_ + 1) * slot_size(ndev_), copy_ + more)) return false;
   }
   if (!fetch(slots, (last_slot_ + 1) * slot_size(ndev_), copy_ + slots)) return false;
   constexpr std::size_t kDevices = offsetof(UsageFile, devices);
