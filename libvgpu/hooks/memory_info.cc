@@ -19,8 +19,8 @@ Size fit(std::uint64_t bytes) {
 // Without a limit the driver's figures are right, and ours are not theirs: managed memory that is on the host is charged.
 template <typename Size>
 void show_memory(unsigned dev, Size *free, Size *total) {
+  if (!is_limited(dev)) return;
   const std::uint64_t limit = job_region().memory_limit(dev);
-  if (limit >= job_region().device(dev).identity.memory_bytes) return;
   settle_for_reader(dev);
   // A block that is charged ahead is there for whoever asks next.
   const std::uint64_t charged = rank().memory_used(dev);
@@ -52,7 +52,8 @@ CUresult total_memory(Size *bytes, CUdevice ordinal, Call call) {
   const CUresult result = call();
   if (result != CUDA_SUCCESS || bytes == nullptr || mode() != Mode::active) return result;
   const int dev = region_device(ordinal);
-  if (dev != kNotInJob) *bytes = std::min(*bytes, fit<Size>(job_region().memory_limit(static_cast<unsigned>(dev))));
+  if (dev == kNotInJob || !is_limited(static_cast<unsigned>(dev))) return result;
+  *bytes = std::min(*bytes, fit<Size>(job_region().memory_limit(static_cast<unsigned>(dev))));
   return result;
 }
 

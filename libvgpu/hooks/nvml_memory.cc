@@ -17,7 +17,7 @@ namespace {
 template <typename Memory>
 void show_memory(nvmlDevice_t device, Memory *memory) {
   const int dev = region_device(device);
-  if (dev == kNotInJob) return;
+  if (dev == kNotInJob || !is_limited(static_cast<unsigned>(dev))) return;
   const std::uint64_t limit = job_region().memory_limit(static_cast<unsigned>(dev));
   if (limit >= memory->total) return;
   memory->total = limit;
@@ -53,7 +53,7 @@ nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *
   const nvmlReturn_t result = REAL(nvmlDeviceGetBAR1MemoryInfo)(device, memory);
   if (result != NVML_SUCCESS || !call.is_the_programs() || mode() != Mode::active) return result;
   const int dev = region_device(device);
-  if (dev == kNotInJob) return result;
+  if (dev == kNotInJob || !is_limited(static_cast<unsigned>(dev))) return result;
   const std::uint64_t limit = job_region().memory_limit(static_cast<unsigned>(dev));
   if (limit >= memory->bar1Total) return result;
   const double share = static_cast<double>(limit) / static_cast<double>(memory->bar1Total);

@@ -40,8 +40,6 @@ inline region::Rank &rank() { return runtime_state.load(std::memory_order_relaxe
 inline const region::Region &job_region() { return runtime_state.load(std::memory_order_relaxed)->region; }
 
 // The job's limit is below what the device has.
-inline bool is_limited(unsigned dev) {
-  return job_region().memory_limit(dev) < job_region().device(dev).identity.memory_bytes;
-}
+inline bool is_limited(unsigned dev) { return job_region().memory_limit(dev) < job_region().usable_bytes(dev); }
 
 }  // namespace vgpu::runtime

@@ -109,8 +109,11 @@ std::uint64_t give_back(unsigned dev, Device &device, Kind kind, std::uint64_t b
   return part;
 }
 
-void shrink(unsigned dev, Device &device, Kind first, std::uint64_t bytes) VGPU_REQUIRES(device.mutex) {
+// `own`: what was reserved for the call that is being settled.
+void shrink(unsigned dev, Device &device, Kind first, std::uint64_t bytes, std::uint64_t own)
+    VGPU_REQUIRES(device.mutex) {
   // A guess was never more than that.
+  bytes -= give_back(dev, device, first, std::min(bytes, own), Was::never_there);
   if (first != Kind::data && device.guessed != 0) {
     const std::uint64_t part = give_back(dev, device, Kind::context, std::min(bytes, device.guessed), Was::never_there);
     correct_context_charges(dev, -static_cast<std::int64_t>(part));
@@ -164,7 +167,7 @@ Corrected apply(unsigned dev, Device &device, const Look &look, const Correction
   const std::uint64_t target = std::clamp(expected, least, look.most) + others;
   if (target <= have) {
     const std::uint64_t kept = std::min(correction.elsewhere, charge_of(device, Kind::data));
-    shrink(dev, device, correction.kind, have - target - std::min(have - target, kept));
+    shrink(dev, device, correction.kind, have - target - std::min(have - target, kept), correction.own);
   } else {
     const Kind kind = kind_of_growth(device, correction.kind);
     const std::uint64_t more = target - have;

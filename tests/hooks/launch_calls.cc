@@ -75,6 +75,7 @@ std::atomic<unsigned> alarms{0};
 int alarm_every(std::uint64_t ms, Values &out) {
   struct sigaction action = {};
   action.sa_handler = [](int) { ++alarms; };
+  action.sa_flags = SA_RESTART;  // for this program's own reading between two calls; sleeps are never restarted
   sigaction(SIGALRM, &action, nullptr);
   const auto us = static_cast<suseconds_t>(1000 * ms);
   const itimerval interval = {{0, us}, {0, us}};
