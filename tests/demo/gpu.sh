@@ -18,7 +18,7 @@ choose_gpu() {
     gpu="a simulated GPU of 8 GiB each"
     unit=1
     gpu_options=(--simgpu "$build/simgpu" --simgpu-config 'memory=8GiB;reserved=0;context=64MiB;visibility_ms=0;idle_ms=100;device')
-    plugin_keys=
+    plugin_keys=context=64M
   fi
 }
 
