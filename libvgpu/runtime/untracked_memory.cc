@@ -18,6 +18,7 @@ namespace vgpu::runtime {
 
 std::atomic<bool> untracked_unsettled{false};
 std::atomic<bool> untracked_data_waits{false};
+std::atomic<bool> has_unlooked_modules[region::kMaxDevices];
 [[gnu::tls_model("initial-exec")]] thread_local constinit unsigned calls_since_clock_read = 0;
 
 namespace {
@@ -37,6 +38,8 @@ constexpr std::uint64_t kLeastModule = std::uint64_t{2} << 20;
 constexpr std::uint64_t kNearBytes = std::uint64_t{256} << 20;
 constexpr std::uint64_t kNearModules = 4;
 constexpr std::uint64_t kNearPart = 16;
+// What modules may have taken that nobody has looked at: so much together at least, and each while none was measured.
+constexpr std::uint64_t kUnlookedBytes = std::uint64_t{64} << 20;
 
 // Nothing here is held while NVML is asked. `generation` tells whether an answer still belongs to what it was asked for.
 struct Device {
@@ -47,18 +50,23 @@ struct Device {
   std::uint64_t guessed VGPU_GUARDED_BY(mutex);          // of the contexts' charge: not measured yet
   std::uint64_t guessed_modules VGPU_GUARDED_BY(mutex);  // of the modules' charge: the same
   std::uint64_t last_module VGPU_GUARDED_BY(mutex);
-  std::uint64_t largest_module VGPU_GUARDED_BY(mutex);
+  std::uint64_t largest_module VGPU_GUARDED_BY(mutex);   // 0: none was measured
   std::uint32_t generation VGPU_GUARDED_BY(mutex);
   unsigned reserving VGPU_GUARDED_BY(mutex);  // see UntrackedCharge::Reserving
   bool unsettled VGPU_GUARDED_BY(mutex);
-  bool has_new_modules VGPU_GUARDED_BY(mutex);  // loaded since the last look
-  bool never VGPU_GUARDED_BY(mutex);            // NVML cannot tell, as far as we know
-  bool waited VGPU_GUARDED_BY(mutex);           // for NVML to show what is guessed, in vain
+  unsigned unlooked_modules VGPU_GUARDED_BY(mutex);  // loaded since the last look
+  bool never VGPU_GUARDED_BY(mutex);                 // NVML cannot tell, as far as we know
+  bool waited VGPU_GUARDED_BY(mutex);                // for NVML to show what is guessed, in vain
 
   std::uint64_t total() const VGPU_REQUIRES(mutex) {
     std::uint64_t sum = 0;
     for (const std::uint64_t bytes : charged) sum += bytes;
     return sum;
+  }
+  // What so many modules may have taken.
+  std::uint64_t exposure(unsigned modules) const VGPU_REQUIRES(mutex) {
+    const std::uint64_t each = largest_module != 0 ? std::max(largest_module, kLeastModule) : kUnlookedBytes;
+    return modules != 0 ? std::max(modules * each, kUnlookedBytes) : 0;
   }
 };
 
@@ -140,7 +148,25 @@ enum class Corrected : std::uint8_t { done, over, unknown };
 Kind kind_of_growth(Device &device, Kind kind) VGPU_REQUIRES(device.mutex) {
   if (kind != Kind::other) return kind;
   if (device.guessed != 0) return Kind::context;
-  return device.has_new_modules ? Kind::module : Kind::other;
+  return device.unlooked_modules != 0 ? Kind::module : Kind::other;
+}
+
+void forget_unlooked(unsigned dev, Device &device) VGPU_REQUIRES(device.mutex) {
+  device.guessed_modules = 0;
+  device.unlooked_modules = 0;
+  has_unlooked_modules[dev].store(false, std::memory_order_relaxed);
+}
+
+// A look has shown what the modules took that were loaded since the last one: each its part, for nobody knows better.
+void learn_modules(Device &device, std::uint64_t before, const Correction &correction) VGPU_REQUIRES(device.mutex) {
+  const bool loading = correction.kind == Kind::module && correction.if_over == IfOver::refuse;
+  const unsigned count = device.unlooked_modules + loading;
+  if (count == 0 || device.guessed != 0) return;
+  const std::uint64_t reserved = device.guessed_modules + (loading ? correction.own : 0);
+  const std::uint64_t rest = before - std::min(before, reserved);
+  const std::uint64_t each = (device.total() - std::min(rest, device.total())) / count;
+  if (loading) device.last_module = each;
+  device.largest_module = std::max(device.largest_module, each);
 }
 
 // More for a call that has reserved some. What is refused is all that it takes, not the last part of it.
@@ -174,9 +200,9 @@ Corrected apply(unsigned dev, Device &device, const Look &look, const Correction
     charge_of(device, kind) += more;
     if (kind == Kind::context && device.guessed != 0) correct_context_charges(dev, static_cast<std::int64_t>(more));
   }
+  learn_modules(device, have, correction);
   device.guessed = 0;
-  device.guessed_modules = 0;
-  device.has_new_modules = false;
+  forget_unlooked(dev, device);
   device.waited = false;
   ++device.generation;
   return Corrected::done;
@@ -239,13 +265,17 @@ void settle_device(unsigned dev, Device &device) {
   if (rank().lead_looking(dev)) settle_siblings(dev);
 }
 
-bool is_near_limit(unsigned dev, Device &device) {
+std::uint64_t left_of_limit(unsigned dev) {
   const std::uint64_t limit = job_region().memory_limit(dev);
   const std::uint64_t used = job_region().memory_used(dev);
-  std::uint64_t margin = std::max(kNearBytes, limit / kNearPart);
+  return limit - std::min(limit, used);
+}
+
+bool is_near_limit(unsigned dev, Device &device) {
+  std::uint64_t margin = std::max(kNearBytes, job_region().memory_limit(dev) / kNearPart);
   ScopedLock lock(device.mutex);
-  margin = std::max(margin, kNearModules * device.largest_module);
-  return used >= limit || limit - used < margin;
+  margin = std::max({margin, kNearModules * device.largest_module, device.exposure(device.unlooked_modules + 1)});
+  return left_of_limit(dev) < margin;
 }
 
 // Whether a call of a program can have a look of its own.
@@ -262,18 +292,30 @@ std::uint64_t expected_module(unsigned dev) {
 }
 
 // Until NVML shows what is guessed, or cannot, or time is up.
-void wait_for_nvml(unsigned dev, Device &device) {
+Corrected wait_for_nvml(unsigned dev, Device &device, const Correction &correction = {}) {
+  Corrected corrected = Corrected::unknown;
   const std::uint64_t start = monotonic_ns();
   for (std::uint64_t now = start; now - start < kPatienceNs; now = monotonic_ns()) {
     {
       ScopedLock lock(device.mutex);
-      if (device.guessed == 0 || device.never || device.waited) break;
+      const bool is_guess = device.guessed != 0 || device.unlooked_modules != 0 || correction.kind == Kind::module;
+      if (!is_guess || device.never || device.waited || looks_are_suspended(dev)) break;
     }
     sleep_until(now + kPollNs);
-    correct(dev, device, {});
+    corrected = correct(dev, device, correction);
+    if (corrected != Corrected::unknown) break;
   }
   ScopedLock lock(device.mutex);
-  device.waited = device.guessed != 0;
+  device.waited = device.guessed != 0 || device.unlooked_modules != 0;
+  return corrected;
+}
+
+// What modules took that were loaded since the last look may be all that is left, and more.
+bool is_exposed(unsigned dev, Device &device, unsigned more_modules, std::uint64_t more_bytes) {
+  ScopedLock lock(device.mutex);
+  const std::uint64_t exposure = device.exposure(device.unlooked_modules + more_modules);
+  const std::uint64_t left = left_of_limit(dev);
+  return exposure != 0 && !device.never && (left < exposure || left - exposure < more_bytes);
 }
 
 }  // namespace
@@ -360,6 +402,9 @@ UntrackedCharge::Settled UntrackedCharge::settle(Patience patience) {
   const std::uint64_t start = monotonic_ns();
   Corrected corrected = Corrected::unknown;
   if (kind_ == Kind::context || deserves_look(dev_, device)) corrected = correct(dev_, device, correction);
+  if (corrected == Corrected::unknown && kind_ == Kind::module && is_exposed(dev_, device, 1, 0)) {
+    corrected = wait_for_nvml(dev_, device, correction);
+  }
   while (corrected == Corrected::unknown && patience == Patience::bounded && monotonic_ns() - start < kPatienceNs) {
     sleep_until(monotonic_ns() + kPollNs);
     corrected = correct(dev_, device, correction);
@@ -381,11 +426,10 @@ UntrackedCharge::Settled UntrackedCharge::settle(Patience patience) {
       device.guessed += reserved_;
       device.waited = false;
     }
-    if (kind_ == Kind::module) {
-      device.has_new_modules = !measured_;
-      if (!measured_) device.guessed_modules += taken_;
-      if (measured_) device.last_module = taken_;
-      device.largest_module = std::max(device.largest_module, taken_);
+    if (kind_ == Kind::module && !measured_) {
+      device.guessed_modules += taken_;
+      ++device.unlooked_modules;
+      has_unlooked_modules[dev_].store(true, std::memory_order_relaxed);
     }
   }
   reserved_ = 0;
@@ -410,7 +454,7 @@ void context_gone(unsigned dev, std::uint64_t bytes) {
   const std::uint64_t rest = charge_of(device, Kind::context);
   give_back(dev, device, Kind::context, rest - std::min(rest, device.in_progress));
   device.guessed = 0;
-  device.guessed_modules = 0;
+  forget_unlooked(dev, device);
 }
 
 void charge_unseen_context(unsigned dev, CUcontext context) {
@@ -514,6 +558,14 @@ bool settle_before_refusing(unsigned dev) {
   // Each of both: the other ranks may have been charged too much as well.
   const bool own = settle_own_before_refusing(dev);
   return wait_for_siblings(dev) || own;
+}
+
+void look_at_modules(unsigned dev, std::uint64_t wanted) {
+  Untracked *state = untracked.get();
+  if (state == nullptr || mode() != Mode::active) return;
+  Device &device = state->devices[dev];
+  if (!is_exposed(dev, device, 0, wanted)) return;
+  if (correct(dev, device, {}) == Corrected::unknown) wait_for_nvml(dev, device);
 }
 
 void look_for_reader(unsigned dev) {
