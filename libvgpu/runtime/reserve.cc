@@ -30,7 +30,6 @@ enum class Measure : std::uint8_t { yes, no };
 }  // namespace
 
 bool reserve_memory(unsigned dev, region::Kind kind, std::uint64_t bytes) {
-  if (__builtin_expect(has_unlooked_modules[dev].load(std::memory_order_relaxed), false)) look_at_modules(dev, bytes);
   const region::Grant grant = rank().try_to_reserve(dev, kind, bytes);
   return grant == region::Grant::granted || reserve_idle_memory(dev, kind, bytes, grant, Measure::yes);
 }

@@ -18,7 +18,6 @@ namespace vgpu::runtime {
 
 std::atomic<bool> untracked_unsettled{false};
 std::atomic<bool> untracked_data_waits{false};
-std::atomic<bool> has_unlooked_modules[region::kMaxDevices];
 [[gnu::tls_model("initial-exec")]] thread_local constinit unsigned calls_since_clock_read = 0;
 
 namespace {
@@ -38,8 +37,9 @@ constexpr std::uint64_t kLeastModule = std::uint64_t{2} << 20;
 constexpr std::uint64_t kNearBytes = std::uint64_t{256} << 20;
 constexpr std::uint64_t kNearModules = 4;
 constexpr std::uint64_t kNearPart = 16;
-// What modules may have taken that nobody has looked at: so much together at least, and each while none was measured.
+// What modules may have taken that nobody has looked at: so much together at least; and each, while none was measured.
 constexpr std::uint64_t kUnlookedBytes = std::uint64_t{64} << 20;
+constexpr std::uint64_t kUnknownModule = std::uint64_t{16} << 20;
 
 // Nothing here is held while NVML is asked. `generation` tells whether an answer still belongs to what it was asked for.
 struct Device {
@@ -49,6 +49,8 @@ struct Device {
   std::uint64_t in_progress VGPU_GUARDED_BY(mutex);      // of `charged`: reserved for calls that have not returned
   std::uint64_t guessed VGPU_GUARDED_BY(mutex);          // of the contexts' charge: not measured yet
   std::uint64_t guessed_modules VGPU_GUARDED_BY(mutex);  // of the modules' charge: the same
+  // Of the contexts' charge, where other ranks can correct it: what unlooked modules may have taken beyond their own.
+  std::uint64_t slack VGPU_GUARDED_BY(mutex);
   std::uint64_t last_module VGPU_GUARDED_BY(mutex);
   std::uint64_t largest_module VGPU_GUARDED_BY(mutex);   // 0: none was measured
   std::uint32_t generation VGPU_GUARDED_BY(mutex);
@@ -65,7 +67,7 @@ struct Device {
   }
   // What so many modules may have taken.
   std::uint64_t exposure(unsigned modules) const VGPU_REQUIRES(mutex) {
-    const std::uint64_t each = largest_module != 0 ? std::max(largest_module, kLeastModule) : kUnlookedBytes;
+    const std::uint64_t each = largest_module != 0 ? std::max(largest_module, kLeastModule) : kUnknownModule;
     return modules != 0 ? std::max(modules * each, kUnlookedBytes) : 0;
   }
 };
@@ -95,6 +97,7 @@ void adopt_correction(unsigned dev, Device &device) VGPU_REQUIRES(device.mutex) 
   correct_context_charges(dev, static_cast<std::int64_t>(now - mine));
   mine = now;
   device.guessed = 0;
+  device.slack = 0;
   ++device.generation;
 }
 
@@ -151,10 +154,26 @@ Kind kind_of_growth(Device &device, Kind kind) VGPU_REQUIRES(device.mutex) {
   return device.unlooked_modules != 0 ? Kind::module : Kind::other;
 }
 
-void forget_unlooked(unsigned dev, Device &device) VGPU_REQUIRES(device.mutex) {
+void forget_unlooked(Device &device) VGPU_REQUIRES(device.mutex) {
   device.guessed_modules = 0;
   device.unlooked_modules = 0;
-  has_unlooked_modules[dev].store(false, std::memory_order_relaxed);
+  device.slack = 0;
+}
+
+void drop_slack(unsigned dev, Device &device) VGPU_REQUIRES(device.mutex) {
+  give_back(dev, device, Kind::context, device.slack, Was::never_there);
+  device.slack = 0;
+}
+
+// What of the slack modules have really taken is theirs.
+void settle_slack(unsigned dev, Device &device, std::uint64_t target) VGPU_REQUIRES(device.mutex) {
+  const std::uint64_t without = device.total() - device.slack;
+  const std::uint64_t part = std::min(device.slack, target - std::min(target, without));
+  // Charged twice for a moment rather than not at all.
+  if (part != 0 && rank().force(dev, Kind::module, part) == region::Grant::granted) {
+    charge_of(device, Kind::module) += part;
+  }
+  drop_slack(dev, device);
 }
 
 // A look has shown what the modules took that were loaded since the last one: each its part, for nobody knows better.
@@ -182,12 +201,14 @@ Corrected apply(unsigned dev, Device &device, const Look &look, const Correction
     VGPU_REQUIRES(device.mutex) {
   // What others reserved for calls of theirs that have not returned stays reserved.
   const std::uint64_t others = device.in_progress - correction.own;
-  const std::uint64_t have = device.total();
-  const std::uint64_t settled = have - others;
+  const std::uint64_t before = device.total() - device.slack;
+  const std::uint64_t settled = before - others;
   const std::uint64_t expected = settled > correction.gone ? settled - correction.gone : 0;
   // What others made and are charged for may be in our figure, too.
   const std::uint64_t least = look.least - std::min(look.least, explained_by_imports(dev));
   const std::uint64_t target = std::clamp(expected, least, look.most) + others;
+  if (device.slack != 0) settle_slack(dev, device, target);
+  const std::uint64_t have = device.total();
   if (target <= have) {
     const std::uint64_t kept = std::min(correction.elsewhere, charge_of(device, Kind::data));
     shrink(dev, device, correction.kind, have - target - std::min(have - target, kept));
@@ -200,9 +221,9 @@ Corrected apply(unsigned dev, Device &device, const Look &look, const Correction
     charge_of(device, kind) += more;
     if (kind == Kind::context && device.guessed != 0) correct_context_charges(dev, static_cast<std::int64_t>(more));
   }
-  learn_modules(device, have, correction);
+  learn_modules(device, before, correction);
   device.guessed = 0;
-  forget_unlooked(dev, device);
+  forget_unlooked(device);
   device.waited = false;
   ++device.generation;
   return Corrected::done;
@@ -226,6 +247,7 @@ Corrected correct(unsigned dev, Device &device, Correction correction) {
     if (look.sight == Sight::never) {
       // Nobody can synchronise any more, and what was freed in order went with the last context.
       if (live_contexts(dev) == 0) give_back(dev, device, Kind::data, ~std::uint64_t{0});
+      drop_slack(dev, device);
       return Corrected::unknown;
     }
     const bool same = device.generation == generation &&
@@ -248,7 +270,8 @@ Corrected correct(unsigned dev, Device &device, Correction correction) {
 void note_first_context(unsigned dev, Device &device) {
   ScopedLock lock(device.mutex);
   const std::uint64_t context = charge_of(device, Kind::context);
-  if (device.unsettled || device.never || device.guessed != 0 || context == 0 || context != device.total()) return;
+  if (device.unsettled || device.never || device.guessed + device.slack != 0 || context == 0) return;
+  if (context != device.total()) return;
   const Recorded known = recorded(dev);
   const bool is_unknown = rank().context_figure(dev).source < region::ContextSource::measured;
   if (live_contexts(dev) != 1 || !(known.units == 0 || (is_unknown && known.elastic_units == 0))) return;
@@ -310,12 +333,20 @@ Corrected wait_for_nvml(unsigned dev, Device &device, const Correction &correcti
   return corrected;
 }
 
-// What modules took that were loaded since the last look may be all that is left, and more.
-bool is_exposed(unsigned dev, Device &device, unsigned more_modules, std::uint64_t more_bytes) {
+// What a module may take that nobody can measure yet, beyond the `own` bytes that are reserved for it. False: it is more than
+// is left.
+bool reserve_slack(unsigned dev, Device &device, std::uint64_t own) {
   ScopedLock lock(device.mutex);
-  const std::uint64_t exposure = device.exposure(device.unlooked_modules + more_modules);
-  const std::uint64_t left = left_of_limit(dev);
-  return exposure != 0 && !device.never && (left < exposure || left - exposure < more_bytes);
+  if (device.never || device.waited) return true;
+  const std::uint64_t reserved = device.guessed_modules + own + device.slack;
+  const std::uint64_t exposure = device.exposure(device.unlooked_modules + 1);
+  if (exposure <= reserved) return true;
+  const std::uint64_t more = exposure - reserved;
+  if (rank().try_to_reserve(dev, Kind::context, more) != region::Grant::granted) return false;
+  charge_of(device, Kind::context) += more;
+  device.slack += more;
+  ++device.generation;
+  return true;
 }
 
 }  // namespace
@@ -402,7 +433,7 @@ UntrackedCharge::Settled UntrackedCharge::settle(Patience patience) {
   const std::uint64_t start = monotonic_ns();
   Corrected corrected = Corrected::unknown;
   if (kind_ == Kind::context || deserves_look(dev_, device)) corrected = correct(dev_, device, correction);
-  if (corrected == Corrected::unknown && kind_ == Kind::module && is_exposed(dev_, device, 1, 0)) {
+  if (corrected == Corrected::unknown && kind_ == Kind::module && !reserve_slack(dev_, device, reserved_)) {
     corrected = wait_for_nvml(dev_, device, correction);
   }
   while (corrected == Corrected::unknown && patience == Patience::bounded && monotonic_ns() - start < kPatienceNs) {
@@ -429,7 +460,6 @@ UntrackedCharge::Settled UntrackedCharge::settle(Patience patience) {
     if (kind_ == Kind::module && !measured_) {
       device.guessed_modules += taken_;
       ++device.unlooked_modules;
-      has_unlooked_modules[dev_].store(true, std::memory_order_relaxed);
     }
   }
   reserved_ = 0;
@@ -454,7 +484,7 @@ void context_gone(unsigned dev, std::uint64_t bytes) {
   const std::uint64_t rest = charge_of(device, Kind::context);
   give_back(dev, device, Kind::context, rest - std::min(rest, device.in_progress));
   device.guessed = 0;
-  forget_unlooked(dev, device);
+  forget_unlooked(device);
 }
 
 void charge_unseen_context(unsigned dev, CUcontext context) {
@@ -539,7 +569,7 @@ bool settle_own_before_refusing(unsigned dev) {
     before = device.total();
     // Contexts and modules do not go unseen; what else was there at the last look may be gone, and a guess was too much.
     const bool lasts =
-        device.guessed == 0 && before == charge_of(device, Kind::context) + charge_of(device, Kind::module);
+        device.guessed + device.slack == 0 && before == charge_of(device, Kind::context) + charge_of(device, Kind::module);
     if (!may_be_gone) oldest = std::max(oldest, kRefusalMs);
     may_be_gone = may_be_gone || !lasts;
   }
@@ -558,14 +588,6 @@ bool settle_before_refusing(unsigned dev) {
   // Each of both: the other ranks may have been charged too much as well.
   const bool own = settle_own_before_refusing(dev);
   return wait_for_siblings(dev) || own;
-}
-
-void look_at_modules(unsigned dev, std::uint64_t wanted) {
-  Untracked *state = untracked.get();
-  if (state == nullptr || mode() != Mode::active) return;
-  Device &device = state->devices[dev];
-  if (!is_exposed(dev, device, 0, wanted)) return;
-  if (correct(dev, device, {}) == Corrected::unknown) wait_for_nvml(dev, device);
 }
 
 void look_for_reader(unsigned dev) {

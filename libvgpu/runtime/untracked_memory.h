@@ -83,9 +83,6 @@ void note_untracked_growth();
 void untrack_data(unsigned dev, std::uint64_t bytes);
 // Before somebody is refused: measures what may be gone. False: nothing was given back.
 bool settle_before_refusing(unsigned dev);
-// Before somebody is granted what modules may have taken that nobody has looked at: a look, which NVML is waited for.
-void look_at_modules(unsigned dev, std::uint64_t wanted);
-extern std::atomic<bool> has_unlooked_modules[region::kMaxDevices];
 // Some device's untracked memory is not known yet.
 extern std::atomic<bool> untracked_unsettled;
 // Measures what is due: soon after a context was made, and once a second.
