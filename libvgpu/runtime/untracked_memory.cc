@@ -183,7 +183,8 @@ void learn_modules(Device &device, std::uint64_t before, const Correction &corre
   if (count == 0 || device.guessed != 0) return;
   const std::uint64_t reserved = device.guessed_modules + (loading ? correction.own : 0);
   const std::uint64_t rest = before - std::min(before, reserved);
-  const std::uint64_t each = (device.total() - std::min(rest, device.total())) / count;
+  const std::uint64_t taken = device.total() - std::min(rest, device.total());
+  const std::uint64_t each = region::bytes_of(region::units_for(taken / count));  // charges are whole units
   if (loading) device.last_module = each;
   device.largest_module = std::max(device.largest_module, each);
 }
