@@ -19,7 +19,7 @@ constexpr std::uint64_t kLookingMs = 1000;
 
 // More than bare contexts take on devices known so far (107 to 616 MiB), but not most of a small one.
 constexpr std::uint64_t kCautiousContext = 640 << 20;
-constexpr std::uint64_t kCautiousShare = 16;
+constexpr std::uint64_t kCautiousShare = 8;
 
 }  // namespace
 

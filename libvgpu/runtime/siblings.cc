@@ -39,11 +39,13 @@ std::uint64_t least_context(unsigned dev) {
   return figure.source >= region::ContextSource::measured ? figure.bytes : 0;
 }
 
-bool has_charged_siblings(unsigned dev) {
+// Others may be charged more for their contexts than these take.
+bool has_guessed_siblings(unsigned dev) {
   const region::Usage &usage = job_region().usage();
+  const std::uint64_t known = least_context(dev);
   for (unsigned slot = region::kRootSlot + 1; slot < region::kSlots; ++slot) {
     if (slot == rank().slot() || usage.owner(slot).load(std::memory_order_relaxed) == 0) continue;
-    if (mark_rest(usage, dev, slot).context_bytes() != 0) return true;
+    if (mark_rest(usage, dev, slot).context_bytes() > known) return true;
   }
   return false;
 }
@@ -89,7 +91,7 @@ bool settle_siblings(unsigned dev) {
 bool wait_for_siblings(unsigned dev) {
   Devices *state = devices.get();
   // What somebody measured is no guess, and nobody has to wait for it.
-  if (state == nullptr || least_context(dev) != 0 || !has_charged_siblings(dev)) return false;
+  if (state == nullptr || !has_guessed_siblings(dev)) return false;
   std::atomic<std::uint64_t> &waited_ms = state->all[dev].waited_ms;
   const std::uint64_t waited = waited_ms.load(std::memory_order_relaxed);
   if (waited != 0 && coarse_ms() - waited < kWaitAgainMs) return false;
@@ -106,18 +108,21 @@ bool wait_for_siblings(unsigned dev) {
 }
 
 std::uint64_t unbooked_by_siblings(unsigned dev) {
+  constexpr std::uint64_t kUnknown = ~std::uint64_t{0};
   NvmlProcesses processes;
-  if (!list_processes(dev, &processes)) return 0;
+  if (!list_processes(dev, &processes)) return kUnknown;
   JobProcesses job;
   for (unsigned i = 0; i < processes.count(); ++i) job.see(processes.pid(i));
   std::uint64_t sum = 0;
   for (unsigned i = 0; i < job.count(); ++i) {
     std::uint64_t bytes = 0;
-    if (job.slot(i) == rank().slot() || job.pid(i) == 0 || !processes.find(job.pid(i), &bytes) ||
-        bytes == NvmlProcesses::kBytesUnknown) {
+    const RestMark mark = mark_rest(job_region().usage(), dev, job.slot(i));
+    if (job.slot(i) == rank().slot()) continue;
+    if (job.pid(i) == 0 || !processes.find(job.pid(i), &bytes) || bytes == NvmlProcesses::kBytesUnknown) {
+      // Without a context it can hold nothing; with one it will be shown.
+      if (mark.context_bytes() != 0) return kUnknown;
       continue;
     }
-    const RestMark mark = mark_rest(job_region().usage(), dev, job.slot(i));
     const std::uint64_t charged = mark.bytes_beside_context() + mark.context_bytes();
     sum += bytes > charged ? bytes - charged : 0;
   }

@@ -13,7 +13,7 @@ bool settle_siblings(unsigned dev);
 bool wait_for_siblings(unsigned dev);
 
 // What NVML shows of them beyond what they are charged for: memory that another rank made and freed, and they hold, until
-// they look themselves.
+// they look themselves. While it does not show one that has a context, that may be anything, and so is the answer.
 std::uint64_t unbooked_by_siblings(unsigned dev);
 
 }  // namespace vgpu::runtime

@@ -37,6 +37,9 @@ constexpr std::uint64_t kLeastModule = std::uint64_t{2} << 20;
 constexpr std::uint64_t kNearBytes = std::uint64_t{256} << 20;
 constexpr std::uint64_t kNearModules = 4;
 constexpr std::uint64_t kNearPart = 16;
+// What modules may have taken that nobody has looked at: so much together at least; and each, while none was measured.
+constexpr std::uint64_t kUnlookedBytes = std::uint64_t{64} << 20;
+constexpr std::uint64_t kUnknownModule = std::uint64_t{16} << 20;
 
 // Nothing here is held while NVML is asked. `generation` tells whether an answer still belongs to what it was asked for.
 struct Device {
@@ -46,19 +49,26 @@ struct Device {
   std::uint64_t in_progress VGPU_GUARDED_BY(mutex);      // of `charged`: reserved for calls that have not returned
   std::uint64_t guessed VGPU_GUARDED_BY(mutex);          // of the contexts' charge: not measured yet
   std::uint64_t guessed_modules VGPU_GUARDED_BY(mutex);  // of the modules' charge: the same
+  // Of the contexts' charge, where other ranks can correct it: what unlooked modules may have taken beyond their own.
+  std::uint64_t slack VGPU_GUARDED_BY(mutex);
   std::uint64_t last_module VGPU_GUARDED_BY(mutex);
-  std::uint64_t largest_module VGPU_GUARDED_BY(mutex);
+  std::uint64_t largest_module VGPU_GUARDED_BY(mutex);   // 0: none was measured
   std::uint32_t generation VGPU_GUARDED_BY(mutex);
   unsigned reserving VGPU_GUARDED_BY(mutex);  // see UntrackedCharge::Reserving
   bool unsettled VGPU_GUARDED_BY(mutex);
-  bool has_new_modules VGPU_GUARDED_BY(mutex);  // loaded since the last look
-  bool never VGPU_GUARDED_BY(mutex);            // NVML cannot tell, as far as we know
-  bool waited VGPU_GUARDED_BY(mutex);           // for NVML to show what is guessed, in vain
+  unsigned unlooked_modules VGPU_GUARDED_BY(mutex);  // loaded since the last look
+  bool never VGPU_GUARDED_BY(mutex);                 // NVML cannot tell, as far as we know
+  bool waited VGPU_GUARDED_BY(mutex);                // for NVML to show what is guessed, in vain
 
   std::uint64_t total() const VGPU_REQUIRES(mutex) {
     std::uint64_t sum = 0;
     for (const std::uint64_t bytes : charged) sum += bytes;
     return sum;
+  }
+  // What so many modules may have taken.
+  std::uint64_t exposure(unsigned modules) const VGPU_REQUIRES(mutex) {
+    const std::uint64_t each = largest_module != 0 ? std::max(largest_module, kLeastModule) : kUnknownModule;
+    return modules != 0 ? std::max(modules * each, kUnlookedBytes) : 0;
   }
 };
 
@@ -87,6 +97,7 @@ void adopt_correction(unsigned dev, Device &device) VGPU_REQUIRES(device.mutex) 
   correct_context_charges(dev, static_cast<std::int64_t>(now - mine));
   mine = now;
   device.guessed = 0;
+  device.slack = 0;
   ++device.generation;
 }
 
@@ -143,7 +154,42 @@ enum class Corrected : std::uint8_t { done, over, unknown };
 Kind kind_of_growth(Device &device, Kind kind) VGPU_REQUIRES(device.mutex) {
   if (kind != Kind::other) return kind;
   if (device.guessed != 0) return Kind::context;
-  return device.has_new_modules ? Kind::module : Kind::other;
+  return device.unlooked_modules != 0 ? Kind::module : Kind::other;
+}
+
+void forget_unlooked(Device &device) VGPU_REQUIRES(device.mutex) {
+  device.guessed_modules = 0;
+  device.unlooked_modules = 0;
+  device.slack = 0;
+}
+
+void drop_slack(unsigned dev, Device &device) VGPU_REQUIRES(device.mutex) {
+  give_back(dev, device, Kind::context, device.slack, Was::never_there);
+  device.slack = 0;
+}
+
+// What of the slack modules have really taken is theirs.
+void settle_slack(unsigned dev, Device &device, std::uint64_t target) VGPU_REQUIRES(device.mutex) {
+  const std::uint64_t without = device.total() - device.slack;
+  const std::uint64_t part = std::min(device.slack, target - std::min(target, without));
+  // Charged twice for a moment rather than not at all.
+  if (part != 0 && rank().force(dev, Kind::module, part) == region::Grant::granted) {
+    charge_of(device, Kind::module) += part;
+  }
+  drop_slack(dev, device);
+}
+
+// A look has shown what the modules took that were loaded since the last one: each its part, for nobody knows better.
+void learn_modules(Device &device, std::uint64_t before, const Correction &correction) VGPU_REQUIRES(device.mutex) {
+  const bool loading = correction.kind == Kind::module && correction.if_over == IfOver::refuse;
+  const unsigned count = device.unlooked_modules + loading;
+  if (count == 0 || device.guessed != 0) return;
+  const std::uint64_t reserved = device.guessed_modules + (loading ? correction.own : 0);
+  const std::uint64_t rest = before - std::min(before, reserved);
+  const std::uint64_t taken = device.total() - std::min(rest, device.total());
+  const std::uint64_t each = region::bytes_of(region::units_for(taken / count));  // charges are whole units
+  if (loading) device.last_module = each;
+  device.largest_module = std::max(device.largest_module, each);
 }
 
 // More for a call that has reserved some. What is refused is all that it takes, not the last part of it.
@@ -159,12 +205,14 @@ Corrected apply(unsigned dev, Device &device, const Look &look, const Correction
     VGPU_REQUIRES(device.mutex) {
   // What others reserved for calls of theirs that have not returned stays reserved.
   const std::uint64_t others = device.in_progress - correction.own;
-  const std::uint64_t have = device.total();
-  const std::uint64_t settled = have - others;
+  const std::uint64_t before = device.total() - device.slack;
+  const std::uint64_t settled = before - others;
   const std::uint64_t expected = settled > correction.gone ? settled - correction.gone : 0;
   // What others made and are charged for may be in our figure, too.
   const std::uint64_t least = look.least - std::min(look.least, explained_by_imports(dev));
   const std::uint64_t target = std::clamp(expected, least, look.most) + others;
+  if (device.slack != 0) settle_slack(dev, device, target);
+  const std::uint64_t have = device.total();
   if (target <= have) {
     const std::uint64_t kept = std::min(correction.elsewhere, charge_of(device, Kind::data));
     shrink(dev, device, correction.kind, have - target - std::min(have - target, kept), correction.own);
@@ -177,9 +225,9 @@ Corrected apply(unsigned dev, Device &device, const Look &look, const Correction
     charge_of(device, kind) += more;
     if (kind == Kind::context && device.guessed != 0) correct_context_charges(dev, static_cast<std::int64_t>(more));
   }
+  learn_modules(device, before, correction);
   device.guessed = 0;
-  device.guessed_modules = 0;
-  device.has_new_modules = false;
+  forget_unlooked(device);
   device.waited = false;
   ++device.generation;
   return Corrected::done;
@@ -203,6 +251,7 @@ Corrected correct(unsigned dev, Device &device, Correction correction) {
     if (look.sight == Sight::never) {
       // Nobody can synchronise any more, and what was freed in order went with the last context.
       if (live_contexts(dev) == 0) give_back(dev, device, Kind::data, ~std::uint64_t{0});
+      drop_slack(dev, device);
       return Corrected::unknown;
     }
     const bool same = device.generation == generation &&
@@ -225,7 +274,8 @@ Corrected correct(unsigned dev, Device &device, Correction correction) {
 void note_first_context(unsigned dev, Device &device) {
   ScopedLock lock(device.mutex);
   const std::uint64_t context = charge_of(device, Kind::context);
-  if (device.unsettled || device.never || device.guessed != 0 || context == 0 || context != device.total()) return;
+  if (device.unsettled || device.never || device.guessed + device.slack != 0 || context == 0) return;
+  if (context != device.total()) return;
   const Recorded known = recorded(dev);
   const bool is_unknown = rank().context_figure(dev).source < region::ContextSource::measured;
   if (live_contexts(dev) != 1 || !(known.units == 0 || (is_unknown && known.elastic_units == 0))) return;
@@ -242,13 +292,17 @@ void settle_device(unsigned dev, Device &device) {
   if (rank().lead_looking(dev)) settle_siblings(dev);
 }
 
-bool is_near_limit(unsigned dev, Device &device) {
+std::uint64_t left_of_limit(unsigned dev) {
   const std::uint64_t limit = job_region().memory_limit(dev);
   const std::uint64_t used = job_region().memory_used(dev);
-  std::uint64_t margin = std::max(kNearBytes, limit / kNearPart);
+  return limit - std::min(limit, used);
+}
+
+bool is_near_limit(unsigned dev, Device &device) {
+  std::uint64_t margin = std::max(kNearBytes, job_region().memory_limit(dev) / kNearPart);
   ScopedLock lock(device.mutex);
-  margin = std::max(margin, kNearModules * device.largest_module);
-  return used >= limit || limit - used < margin;
+  margin = std::max({margin, kNearModules * device.largest_module, device.exposure(device.unlooked_modules + 1)});
+  return left_of_limit(dev) < margin;
 }
 
 // Whether a call of a program can have a look of its own.
@@ -265,18 +319,38 @@ std::uint64_t expected_module(unsigned dev) {
 }
 
 // Until NVML shows what is guessed, or cannot, or time is up.
-void wait_for_nvml(unsigned dev, Device &device) {
+Corrected wait_for_nvml(unsigned dev, Device &device, const Correction &correction = {}) {
+  Corrected corrected = Corrected::unknown;
   const std::uint64_t start = monotonic_ns();
   for (std::uint64_t now = start; now - start < kPatienceNs; now = monotonic_ns()) {
     {
       ScopedLock lock(device.mutex);
-      if (device.guessed == 0 || device.never || device.waited) break;
+      const bool is_guess = device.guessed != 0 || device.unlooked_modules != 0 || correction.kind == Kind::module;
+      if (!is_guess || device.never || device.waited || looks_are_suspended(dev)) break;
     }
     sleep_until(now + kPollNs);
-    correct(dev, device, {});
+    corrected = correct(dev, device, correction);
+    if (corrected != Corrected::unknown) break;
   }
   ScopedLock lock(device.mutex);
-  device.waited = device.guessed != 0;
+  device.waited = device.guessed != 0 || device.unlooked_modules != 0;
+  return corrected;
+}
+
+// What a module may take that nobody can measure yet, beyond the `own` bytes that are reserved for it. False: it is more than
+// is left.
+bool reserve_slack(unsigned dev, Device &device, std::uint64_t own) {
+  ScopedLock lock(device.mutex);
+  if (device.never || device.waited) return true;
+  const std::uint64_t reserved = device.guessed_modules + own + device.slack;
+  const std::uint64_t exposure = device.exposure(device.unlooked_modules + 1);
+  if (exposure <= reserved) return true;
+  const std::uint64_t more = exposure - reserved;
+  if (rank().try_to_reserve(dev, Kind::context, more) != region::Grant::granted) return false;
+  charge_of(device, Kind::context) += more;
+  device.slack += more;
+  ++device.generation;
+  return true;
 }
 
 }  // namespace
@@ -363,6 +437,9 @@ UntrackedCharge::Settled UntrackedCharge::settle(Patience patience) {
   const std::uint64_t start = monotonic_ns();
   Corrected corrected = Corrected::unknown;
   if (kind_ == Kind::context || deserves_look(dev_, device)) corrected = correct(dev_, device, correction);
+  if (corrected == Corrected::unknown && kind_ == Kind::module && !reserve_slack(dev_, device, reserved_)) {
+    corrected = wait_for_nvml(dev_, device, correction);
+  }
   while (corrected == Corrected::unknown && patience == Patience::bounded && monotonic_ns() - start < kPatienceNs) {
     sleep_until(monotonic_ns() + kPollNs);
     corrected = correct(dev_, device, correction);
@@ -384,11 +461,9 @@ UntrackedCharge::Settled UntrackedCharge::settle(Patience patience) {
       device.guessed += reserved_;
       device.waited = false;
     }
-    if (kind_ == Kind::module) {
-      device.has_new_modules = !measured_;
-      if (!measured_) device.guessed_modules += taken_;
-      if (measured_) device.last_module = taken_;
-      device.largest_module = std::max(device.largest_module, taken_);
+    if (kind_ == Kind::module && !measured_) {
+      device.guessed_modules += taken_;
+      ++device.unlooked_modules;
     }
   }
   reserved_ = 0;
@@ -413,7 +488,7 @@ void context_gone(unsigned dev, std::uint64_t bytes) {
   const std::uint64_t rest = charge_of(device, Kind::context);
   give_back(dev, device, Kind::context, rest - std::min(rest, device.in_progress));
   device.guessed = 0;
-  device.guessed_modules = 0;
+  forget_unlooked(device);
 }
 
 void charge_unseen_context(unsigned dev, CUcontext context) {
@@ -498,7 +573,7 @@ bool settle_own_before_refusing(unsigned dev) {
     before = device.total();
     // Contexts and modules do not go unseen; what else was there at the last look may be gone, and a guess was too much.
     const bool lasts =
-        device.guessed == 0 && before == charge_of(device, Kind::context) + charge_of(device, Kind::module);
+        device.guessed + device.slack == 0 && before == charge_of(device, Kind::context) + charge_of(device, Kind::module);
     if (!may_be_gone) oldest = std::max(oldest, kRefusalMs);
     may_be_gone = may_be_gone || !lasts;
   }

@@ -197,7 +197,7 @@ TEST_F(FigureTest, WhoKnowsBestIsBelieved) {
   expect(figure({500 * kMiB, ContextSource::cautious}), 500 * kMiB, ContextSource::cautious);
   expect(figure({}, noted), noted, ContextSource::measured);
   expect(figure({}), 640 * kMiB, ContextSource::cautious);
-  expect(figure({}, 0, 100 * kMiB), 8 * kMiB, ContextSource::cautious);
+  expect(figure({}, 0, 100 * kMiB), 14 * kMiB, ContextSource::cautious);
   expect(figure({}, 0, 0), 640 * kMiB, ContextSource::cautious);
   expect(figure({}, 20000 * kMiB), 640 * kMiB, ContextSource::cautious);
 }
