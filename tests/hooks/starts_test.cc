@@ -141,7 +141,7 @@ TEST_F(StartsTest, AGuessWaitsBeforeItRefusesAndNotForLong) {
 
 TEST_F(StartsTest, DataThatAGuessWouldRefuseIsThereWhenNvmlShowsIt) {
   SKIP_IN_PID_NAMESPACE("the library waits until NVML shows it");
-  make("visibility_ms=80", 1024 * kMiB);
+  make("visibility_ms=300", 1024 * kMiB);
   Program &rank = start();
   rank.make("cuCtxCreate_v2", 0);
   EXPECT_EQ(charged(), kGuess);
