@@ -52,7 +52,7 @@ struct Device {
   // Of the contexts' charge, where other ranks can correct it: what unlooked modules may have taken beyond their own.
   std::uint64_t slack VGPU_GUARDED_BY(mutex);
   std::uint64_t last_module VGPU_GUARDED_BY(mutex);
-  std::uint64_t largest_module VGPU_GUARDED_BY(mutex);   // 0: none was measured
+  std::uint64_t largest_module VGPU_GUARDED_BY(mutex);  // 0: none was measured
   std::uint32_t generation VGPU_GUARDED_BY(mutex);
   unsigned reserving VGPU_GUARDED_BY(mutex);  // see UntrackedCharge::Reserving
   bool unsettled VGPU_GUARDED_BY(mutex);
@@ -572,8 +572,8 @@ bool settle_own_before_refusing(unsigned dev) {
     ScopedLock lock(device.mutex);
     before = device.total();
     // Contexts and modules do not go unseen; what else was there at the last look may be gone, and a guess was too much.
-    const bool lasts =
-        device.guessed + device.slack == 0 && before == charge_of(device, Kind::context) + charge_of(device, Kind::module);
+    const bool lasts = device.guessed + device.slack == 0 &&
+                       before == charge_of(device, Kind::context) + charge_of(device, Kind::module);
     if (!may_be_gone) oldest = std::max(oldest, kRefusalMs);
     may_be_gone = may_be_gone || !lasts;
   }
