@@ -24,7 +24,7 @@ mutants=(
   'guard-not-rechecked|guard.cc|s/if \(!still_fixed\) return;/(void)still_fixed;/|model FINISH_DOES_NOT_RECHECK_GUARD: a late finisher overwrites what the owner published'
   'guard-left-open|accounting.cc|s/if \(!retire_guards\(usage, dev, slot, owner\)\) return false;/(void)retire_guards;/|model RECLAIM_LEAVES_GUARD_OPEN: a thief and a sweeper publish two values for one operation'
   'owner-does-not-close|guard.cc|s/if \(closed\) return idle_units\(seen, (.*?)\);/guard.store(seen);\n        return idle_units(seen, $1);/|model OWNER_DOES_NOT_CLOSE: a thief changes the lane within an operation of its owner'
-  'use-does-not-raise-target|guard.cc|s/return idle >= units \? target \+ units : kStay;/return idle >= units ? target : kStay;/|model USE_DOES_NOT_RAISE_TARGET: what is used is taken'
+  'use-does-not-raise-target|guard.h|s/return idle >= units \? target \+ units : kStay;/return idle >= units ? target : kStay;/|model USE_DOES_NOT_RAISE_TARGET: what is used is taken'
   'guard-without-seq|words.h|s/return seq == \(lane\.seq & Seq::kMask\);/return true;/|model GUARD_WITHOUT_SEQ: what was fixed is applied twice'
   'thief-gives-up|guard.cc|s/if \(idle != 0 && fix_lane\((.*?)\)\) return idle;/return fix_lane($1) ? idle : 0;/|a thief leaves it to another one that may be dead'
   'limit-ignored|accounting.cc|s/if \(units > limit_units\) return Commit::no_room;/(void)limit_units;/|no limit at all'
@@ -39,14 +39,14 @@ done
 wait
 compile "$source/libvgpu" "$source/tests/region/schedule_test.cc" "$work/schedule_test.o"
 
-# Links the test with one object replaced and says whether it passes.
+# Links the test with one object replaced and says whether it passes. That one comes first: what it has inline is what counts.
 test_passes() {
   local replaced=$1 object=$2 objects=()
   for candidate in "$work"/*.o; do
     [ "$candidate" = "$work/$replaced.o" ] || objects+=("$candidate")
   done
   rm -f "$work/mutant"
-  "$cxx" "${objects[@]}" "$object" -lgtest -lgtest_main -lpthread -o "$work/mutant" || exit 1
+  "$cxx" "$object" "${objects[@]}" -lgtest -lgtest_main -lpthread -o "$work/mutant" || exit 1
   timeout 300 "$work/mutant" --gtest_brief=1 --gtest_fail_fast >"$work/log" 2>&1
 }
 
@@ -71,10 +71,12 @@ for entry in "${mutants[@]}"; do
     verdict "$name" no "the mutation no longer fits the source; mend it in $(basename "$0")"
     continue
   fi
-  # A header is in guard.cc for what it says about guards.
+  # A header is in guard.cc for what it says about guards, and in the test for what the test calls inline.
   object=${file%.*}
   [ "$file" != words.h ] || object=guard
-  compile "$work/tree" "$work/tree/region/$object.cc" "$work/mutated.object"
+  mutated=$work/tree/region/$object.cc
+  [ "$file" != guard.h ] || { object=schedule_test mutated=$source/tests/region/schedule_test.cc; }
+  compile "$work/tree" "$mutated" "$work/mutated.object"
   if test_passes "$object" "$work/mutated.object"; then
     verdict "$name" no "survived: $what"
   else
