@@ -34,7 +34,7 @@ template <typename Result, typename... Parameters>
 void leave_out(const char *symbol, Result (*function)(Parameters...), std::type_identity_t<Parameters>... given) {
   const std::tuple<Parameters...> arguments(given...);
   const bool has_pointers = [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
-    return (call_without<kIndex>(symbol, function, arguments) | ... | false);
+    return (0 + ... + static_cast<int>(call_without<kIndex>(symbol, function, arguments))) > 0;
   }
   (std::index_sequence_for<Parameters...>());
   if (!has_pointers) call(symbol, -1, function, arguments);
