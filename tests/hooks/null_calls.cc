@@ -69,7 +69,12 @@ struct Things {
   int descriptor = -1;
 };
 
-constexpr CUmemLocation kDevice = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+constexpr CUmemLocation on_device() {
+  CUmemLocation location = {};
+  location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  return location;
+}
+constexpr CUmemLocation kDevice = on_device();
 
 CUmemAllocationProp physical() {
   CUmemAllocationProp wanted = {};

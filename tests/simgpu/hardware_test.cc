@@ -262,7 +262,7 @@ TEST_F(Hardware, BlocksAreOfTheSizeThatTheDescriptionSays) {
   EXPECT_EQ(before - 3 * kLargeBlock, free_bytes());
   CUmemAllocationProp property{};
   property.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  property.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  property.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   size_t granularity = 0;
   OK(cuMemGetAllocationGranularity(&granularity, &property, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
   EXPECT_EQ(kLargeBlock, granularity);

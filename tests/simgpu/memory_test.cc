@@ -109,7 +109,7 @@ TEST_F(Memory, ArgumentsAreJudgedBeforeTheDevice) {
   constexpr size_t kHuge = size_t{1} << 50;
   CUmemAllocationProp property{};
   property.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  property.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  property.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   size_t pitch;
   CUdeviceptr p;
   FAILS(INVALID_VALUE, cuMemAlloc_v2(nullptr, kHuge));
