@@ -97,10 +97,12 @@ TEST(NvmlManners, BytesOfAProcess) {
 TEST(NvmlManners, SharedMemoryForItsMakerOrForAll) {
   auto look = [](nvmlDevice_t device, pid_t) {
     auto bytes_of = [&](const Client &client) {
-      std::string line = listed(device) + " ";
-      size_t at = line.find(" " + std::to_string(client.pid()) + ":");
-      size_t start = line.find(':', at) + 1;
-      return at == std::string::npos ? "none" : line.substr(start, line.find(' ', start) - start);
+      nvmlProcessInfo_v2_t all[8];
+      unsigned count = 8;
+      if (nvmlDeviceGetComputeRunningProcesses_v2(device, &count, all) != NVML_SUCCESS) return std::string("no list");
+      for (unsigned i = 0; i < count; i++)
+        if (all[i].pid == static_cast<unsigned>(client.pid())) return std::to_string(all[i].usedGpuMemory);
+      return std::string("not listed");
     };
     Client maker, user;
     maker.must("ctx 0");
