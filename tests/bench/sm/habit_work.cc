@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <random>
@@ -75,12 +76,14 @@ double once_each(unsigned count) {
   return 1e-6 * static_cast<double>(now_ns() - start);
 }
 
+// As many small ones as large ones: of 1 to 10 blocks as many as of 1000 to 10,000.
 void random_shapes(std::uint64_t until) {
-  constexpr unsigned kShapes = 20'000;
+  constexpr double kShapes = 20'000;
   const CUfunction function = function_of(load(entry("shaped")), "shaped");
   const CUstream stream = make_stream();
   std::mt19937_64 random(1);
-  while (now_ns() < until) launch(function, stream, 1 + static_cast<unsigned>(random() % kShapes));
+  std::uniform_real_distribution<double> exponent(0, std::log(kShapes));
+  while (now_ns() < until) launch(function, stream, static_cast<unsigned>(std::exp(exponent(random))));
 }
 
 // As those who choose the fastest of several kernels measure them: everything is launched, then it is waited for once.

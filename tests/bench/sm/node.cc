@@ -2,7 +2,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 
 #include "../failure.h"
 
@@ -21,7 +20,7 @@ SmNode::SmNode(const std::string &profile, const std::string &more, unsigned lan
   }
   const char *path = std::getenv("LD_LIBRARY_PATH");
   environment_ = {{"LD_LIBRARY_PATH", path != nullptr ? SIMGPU_LIBRARIES ":" + std::string(path) : SIMGPU_LIBRARIES},
-                  {"SIMGPU_NODE", node_directory()},
+                  {"SIMGPU_NODE", scratch_.path() + "/node"},
                   {"SIMGPU_CONFIG", description},
                   {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"}};
   busy();  // starts the node
@@ -37,12 +36,6 @@ std::string SmNode::uuid(unsigned device) {
   char text[64];
   std::snprintf(text, sizeof text, "GPU-be7c0000-0000-4000-8000-%012x", device + 1);
   return text;
-}
-
-void SmNode::pretend_utilisation(const std::string &lines) const {
-  if (!(std::ofstream(node_directory() + "/utilisation") << lines).flush()) {
-    throw Failure("%s/utilisation cannot be written", node_directory().c_str());
-  }
 }
 
 std::vector<SmNode::Busy> SmNode::busy() const {

@@ -26,8 +26,6 @@ class SmNode {
   const std::string &directory() const { return scratch_.path(); }
   // What puts a process on this node.
   const std::map<std::string, std::string> &environment() const { return environment_; }
-  // From now on NVML says this, whatever processes do: lines with device, host PID and four percentages.
-  void pretend_utilisation(const std::string &lines) const;
   // How long each process has had each device, and when that was so.
   struct Busy {
     unsigned device;
@@ -38,8 +36,6 @@ class SmNode {
   std::vector<Busy> busy() const;
 
  private:
-  std::string node_directory() const { return scratch_.path() + "/node"; }
-
   ScratchDirectory scratch_;
   std::map<std::string, std::string> environment_;
 };
