@@ -18,6 +18,7 @@ bool set_profile(const std::string &name, DeviceFacts *facts) {
   facts->function_ns = hardware ? 200000 : 0;
   facts->local_memory_grows = hardware;
   facts->concurrent_kernels = hardware ? kMaxRunning : 1;
+  facts->capture_strict = hardware;
   return true;
 }
 
@@ -82,6 +83,10 @@ const char *apply_whim(const std::string &key, const std::string &value, DeviceF
   if (key == "local_memory") {
     facts->local_memory_grows = value == "grows";
     return value == "grows" || value == "fixed" ? nullptr : "not one of fixed, grows";
+  }
+  if (key == "capture_strict") {
+    facts->capture_strict = value == "yes";
+    return value == "yes" || value == "no" ? nullptr : "not one of yes, no";
   }
   if (key == "concurrent_kernels") {
     char *end = nullptr;
