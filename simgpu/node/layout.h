@@ -137,7 +137,7 @@ struct MemoryLimit {
 };
 
 // How NVML calls processes, and what it says of their memory.
-enum class NvmlPids : uint32_t { kHost, kNamespace, kMixed };
+enum class NvmlPids : uint32_t { kHost, kNamespace, kMixed, kForeign };
 enum class NvmlBytes : uint32_t { kExact, kZero, kUnavailable };
 
 // What NVML does beyond its figures: see nvml/manners.h.
