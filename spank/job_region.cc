@@ -263,6 +263,14 @@ Decision prepare_in_step(const node::SiteConfig &config, const Job &job, const S
   if (Error error = check_against_site(request, config, job.uid)) return failure(error);
   // Not remembered: where no prolog ran, every step has to ask for it.
   if (request.opt_out) return {JobState::opted_out, ""};
+  // The option may be another component's: its own shards say what this one may have.
+  if (step.heterogeneous && step.shards > 0 && config.shard_mem > 0) request.mem = {};
+  // A step without a GPU does not know the job's shards, and decides nothing for the others.
+  if (step.gpus.empty() && !gpus.empty()) {
+    if (!step.options.any()) return {};
+    return failure(
+        make_error(Fault::invalid, "--gpu-mem and --gpu-sm: this step has no GPU; leave them out, or its --gres=none"));
+  }
   Plan plan;
   if (Error error = make_plan(config, request, gpus, step.shards, &plan)) return failure(error);
   if (!plan.wanted) return {};

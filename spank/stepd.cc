@@ -68,9 +68,9 @@ StepInfo describe_step(spank_t handle) {
   StepInfo info;
   info.options = step().options;
   info.heterogeneous = !job_variable(handle, "SLURM_HET_SIZE").empty();
-  // The batch step is told the job's; what else it finds may be of the job that it was submitted from.
-  const bool batch = step_id(handle) == SLURM_BATCH_SCRIPT;
-  node::parse_index_list(job_variable(handle, batch ? "SLURM_JOB_GPUS" : "SLURM_STEP_GPUS"), region::kMaxDevices,
+  // Batch and interactive steps are told the job's; what else they find may be of the job that it was submitted from.
+  const bool has_all = step_id(handle) == SLURM_BATCH_SCRIPT || step_id(handle) == SLURM_INTERACTIVE_STEP;
+  node::parse_index_list(job_variable(handle, has_all ? "SLURM_JOB_GPUS" : "SLURM_STEP_GPUS"), region::kMaxDevices,
                          &info.gpus);
   std::vector<unsigned> shards;
   if (node::parse_index_list(job_variable(handle, "SLURM_SHARDS_ON_NODE"), 1, &shards) && !shards.empty()) {
