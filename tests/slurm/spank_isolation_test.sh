@@ -118,6 +118,17 @@ test_audit_names_a_process_that_nobody_counts() {
   output_lacks audit
 }
 
+# A name is its owner's to choose, and the log is the administrator's to read.
+test_names_give_no_orders_to_a_terminal() {
+  local name=$'cl\e[2J\nt'
+  cp "$client" "$name"
+  configure audit=log
+  cheat env -u LD_PRELOAD "$work/$name"
+  output_has "(cl?[2J?t) of job"
+  output_lacks $'\e'
+  true_that "nor in the log" [ "$(slurmd_log n1 | grep -c $'\e')" = 0 ]
+}
+
 test_audit_kills_it() {
   configure audit=kill
   cheat env -u LD_PRELOAD "$client"

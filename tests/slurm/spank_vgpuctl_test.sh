@@ -79,6 +79,17 @@ test_gc_asks_slurmctld() {
   scancel "$allocation"
 }
 
+# Its user wrote into it that a process lives, and its epilog never came: the limit must not stay promised.
+test_a_forged_living_slot_keeps_no_promise() {
+  hold --gpu-mem=2G
+  on n1 cp -a "/run/vgpu/$job" /run/vgpu/99999
+  ctl gc --older-than=0s
+  status_is 0
+  true_that "it is gone" on n1 test ! -e /run/vgpu/99999
+  true_that "the job that runs keeps its own" on n1 test -e "/run/vgpu/$job/limits"
+  scancel "$job"
+}
+
 test_check() {
   ctl check --library "$build/libvgpu/libvgpu.so"
   output_has "/plugstack.conf.d/lab.conf:1: required, overcommit=1"

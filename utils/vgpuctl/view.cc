@@ -13,6 +13,7 @@
 #include "node/node.h"
 #include "node/node_name.h"
 #include "node/print_error.h"
+#include "node/printable.h"
 #include "node/private_region.h"
 #include "node/region_limits.h"
 #include "node/used_memory.h"
@@ -24,13 +25,9 @@ namespace {
 
 constexpr double kAtLimit = 0.95;
 
-// Files of root's, but a terminal is easily upset.
 template <std::size_t Size>
-std::string printable(const char (&field)[Size]) {
-  std::string text(field, strnlen(field, Size));
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return c < '!' || c > '~'; }, '?');
-  return text;
+std::string text_of(const char (&field)[Size]) {
+  return node::printable(std::string(field, strnlen(field, Size)));
 }
 
 struct Place {
@@ -54,6 +51,8 @@ bool comes_before(const std::string &left, const std::string &right) {
 
 std::vector<std::string> names_in(const Place &place) {
   std::vector<std::string> names;
+  // In /tmp anybody could have made it, and filled it with names.
+  if (place.is_private && !node::is_own_directory(place.directory.path())) return names;
   const node::ScopedDirectory directory(opendir(place.directory.path().c_str()));
   while (const dirent *entry = directory ? readdir(directory.get()) : nullptr) {
     if (entry->d_name[0] == '.') continue;
@@ -114,12 +113,12 @@ DeviceView describe_device(const region::DeviceSpec &spec, unsigned dev,
                            const std::map<std::string, std::string> &numbers) {
   DeviceView view;
   view.place = dev;
-  view.uuid = printable(spec.identity.uuid);
+  view.uuid = text_of(spec.identity.uuid);
   const auto number = numbers.find(view.uuid);
   view.gpu = number != numbers.end() ? number->second : std::to_string(dev);
-  view.pci = printable(spec.identity.pci_bus_id);
+  view.pci = text_of(spec.identity.pci_bus_id);
   view.numa_node = spec.identity.numa_node;
-  view.cpus = printable(spec.identity.cpuset);
+  view.cpus = text_of(spec.identity.cpuset);
   view.device_bytes = spec.identity.memory_bytes;
   view.usable_bytes = spec.usable_bytes;
   view.context = spec.context;
