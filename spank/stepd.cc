@@ -13,6 +13,7 @@
 #include "node/lists.h"
 #include "node/node_name.h"
 #include "node/preload.h"
+#include "node/region_limits.h"
 #include "node/site_config.h"
 #include "node/summary.h"
 #include "options.h"
@@ -128,14 +129,14 @@ int remove_library(spank_t handle) {
 int set_mps_share(spank_t handle) {
   const Step &self = step();
   if (self.config.sm == node::SmBy::option || self.config.sm == node::SmBy::live) return 0;
-  region::Snapshot region;
-  if (Error error = region::Snapshot::read(self.config.directory().job(self.job.id).path().c_str(), region::Trust::root,
-                                           region::Detail::memory, &region)) {
+  node::RegionLimits region;
+  if (Error error =
+          read_region_limits(self.config.directory(), std::to_string(self.job.id), region::Trust::root, &region)) {
     return refuse(handle, error.text);
   }
   std::uint32_t percent = 100;  // MPS knows one share for all of a process's GPUs
-  for (unsigned dev = 0; dev < region.ndev(); ++dev) percent = std::min(percent, region.device(dev).sm_percent);
-  if (percent == 100 || region.job().launch_hooks != 0) return 0;
+  for (const region::DeviceSpec &device : region.devices) percent = std::min(percent, device.sm_percent);
+  if (percent == 100 || region.job.launch_hooks != 0) return 0;
   if (is_first_task(handle)) log_debug("step of job %u: %s=%u", self.job.id, kMpsShare, percent);
   return spank_setenv(handle, kMpsShare, std::to_string(percent).c_str(), 1) == ESPANK_SUCCESS
              ? 0

@@ -1,4 +1,5 @@
 // vgpuctl where it changes something: set and gc.
+#include <fcntl.h>
 #include <sys/file.h>
 
 #include <set>
@@ -28,6 +29,41 @@ TEST_F(Vgpuctl, SetsLimitsWhileTheJobRuns) {
   EXPECT_NE(result.out.find("GPU 1: 4GiB of memory"), std::string::npos) << result.out;
   EXPECT_NE(result.err.find("it keeps them, and gets nothing more"), std::string::npos) << result.err;
   EXPECT_FALSE(rank.reserve(kMiB));
+}
+
+// The file in which a job counts is its user's; its limits are root's.
+TEST_F(Vgpuctl, SetIsVetoedByNoUser) {
+  create(7, 1, {8 * kGiB, 8 * kGiB});
+  const std::string usage = path("7") + "/usage";
+  const auto size = std::filesystem::file_size(usage);
+  unsigned limit = 1;
+  const auto expect_set = [&](const char *how) {
+    SCOPED_TRACE(how);
+    const std::string text = std::to_string(++limit) + "G";
+    Result result = run({"set", "7", "--gpu-mem=" + text});
+    EXPECT_EQ(result.status, 0) << result.err;
+    result = run({"list", "-nP", "-o", "gpu,mem-limit,mem-used,state"});
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(result.out, "0|" + text + "iB|-|damaged\n1|" + text + "iB|-|damaged\n");
+    EXPECT_EQ(result.err.find("vgpu: job 7: "), 0u) << result.err;
+    result = run({"metrics", "--no-sm"});
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_NE(result.out.find("vgpu_unreadable_regions{Hostname=\"n1\"} 1"), std::string::npos) << result.out;
+    EXPECT_NE(run({"show", "7"}).out.find("what it uses is not known"), std::string::npos);
+    EXPECT_NE(run({"list", "--json"}).out.find("\"unreadable\""), std::string::npos);
+  };
+  ASSERT_EQ(chmod(usage.c_str(), 0666), 0);
+  expect_set("chmod 666");
+  ASSERT_EQ(chmod(usage.c_str(), 0600), 0);
+  std::filesystem::resize_file(usage, 0);
+  expect_set("truncated");
+  std::filesystem::resize_file(usage, 100 * size);
+  expect_set("grown");
+  std::filesystem::resize_file(usage, size);
+  const ScopedFd leased(open(usage.c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(fcntl(leased.get(), F_SETLEASE, F_WRLCK), 0);
+  signal(SIGIO, SIG_IGN);
+  expect_set("a lease");
 }
 
 TEST_F(Vgpuctl, RefusesLimitsThatDoNotFit) {

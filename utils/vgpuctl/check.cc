@@ -118,6 +118,7 @@ void check_regions(const Options &options, Findings *findings) {
   for (const Trouble &trouble : view.troubles) findings->fail(trouble.error);
   unsigned stale = 0;
   for (const RegionView &region : view.regions) {
+    if (region.damage) findings->warn(region.damage);
     if (region.state != State::stale) continue;
     ++stale;
     findings->stale("job " + region.job + " of " + region.user +

@@ -139,13 +139,14 @@ class Reader {
     found.snapshot = std::make_unique<region::Snapshot>();
     const Error error =
         region::Snapshot::read(found.path.c_str(), region::Trust::root_or_self, detail_, found.snapshot.get(), &self_);
-    if (error && (error.fault != Fault::system || geteuid() == 0)) return error;
     if (error) {
+      // Their user can do what he likes to the file in which his processes count; the limits are root's.
       found.snapshot.reset();
       node::RegionLimits limits;
       if (Error worse = read_region_limits(place.directory, name, region::Trust::root_or_self, &limits)) return worse;
-      if (limits.job.uid == geteuid()) return error;
       describe(limits.job, limits.devices, &found);
+      found.created = limits.created;
+      if (geteuid() == 0 || limits.job.uid == geteuid()) note_damage(error, &found);
     } else {
       const region::Snapshot &snapshot = *found.snapshot;
       std::vector<region::DeviceSpec> devices;
@@ -176,6 +177,13 @@ class Reader {
     for (unsigned dev = 0; dev < devices.size(); ++dev) {
       region->devices.push_back(describe_device(devices[dev], dev, numbers_));
     }
+  }
+
+  static void note_damage(const Error &error, RegionView *region) {
+    region->damage = make_error(error.fault, "job %s: %s; what it uses is not known, its limits hold",
+                                region->job.c_str(), error.text);
+    region->state = State::damaged;
+    for (DeviceView &device : region->devices) device.state = State::damaged;
   }
 
   static State worst(const std::vector<DeviceView> &devices) {
@@ -224,6 +232,8 @@ const char *name_of(State state) {
       return "idle";
     case State::stale:
       return "stale";
+    case State::damaged:
+      return "damaged";
     case State::hidden:
       break;
   }
@@ -295,9 +305,12 @@ int complain(const Error &error) {
   }
 }
 
-int complain_about(const std::vector<Trouble> &troubles) {
+int complain_about(const NodeView &view) {
   int status = kOk;
-  for (const Trouble &trouble : troubles) status = std::max(status, complain(trouble.error));
+  for (const Trouble &trouble : view.troubles) status = std::max(status, complain(trouble.error));
+  for (const RegionView &region : view.regions) {
+    if (region.damage) node::print_error("%s", region.damage.text);
+  }
   return status;
 }
 
