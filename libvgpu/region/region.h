@@ -144,7 +144,7 @@ class Rank {
   // One rank at a time makes a context whose size nobody knows, where there is little room. The lease ends by itself.
   bool take_probe(unsigned dev, unsigned ms);
   void end_probe(unsigned dev);
-  // One rank at a time looks at NVML for all ranks of the job. True: for the next second that is this one.
+  // One rank at a time looks at NVML for all ranks of the job. True: for the next half second that is this one.
   bool lead_looking(unsigned dev);
 
   // Blocks of the driver that small allocations share. One is charged ahead: idle until the driver opens it. Charged as
