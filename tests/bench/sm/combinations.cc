@@ -138,7 +138,8 @@ void measure_peers(const Session &session) {
   constexpr unsigned kTogether = 5;
   constexpr Window kWindow = {2 * kSecond, 3 * kSecond};
   const SmNode nodes[] = {SmNode(kProfiles[0].name, "", kTogether), SmNode(kProfiles[1].name, "", kTogether)};
-  const std::vector<Combination> all = compared();
+  std::vector<Combination> all = compared();
+  if (session.brief()) all.erase(all.begin(), all.end() - 2);
   std::printf("%4s %-32s %5s  %-8s %9s %9s %9s\n", "cap", "program", "ranks", "profile", "none", "by blocks", "ours");
   for (std::size_t from = 0, to = 0; from < all.size(); from = to) {
     for (unsigned lanes = 0; to < all.size() && (lanes < kTogether || all[to].beside); ++to)

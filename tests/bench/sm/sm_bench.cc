@@ -54,7 +54,9 @@ void measure_leader_loss(const Session &session) {
       const unsigned device = SmNode::device(0, kLag);
       SmJob job(node, device, {Limiter::ours, 50}, 4,
                 placed(SmProgram{"2ms", "busy"}.arguments(), device, now_ns() + 30 * kSecond));
-      wait_until(now_ns() + kStart + 2 * kSecond);
+      wait_until(now_ns() + kStart + session.time(2 * kSecond));
+      const std::uint64_t deadline = now_ns() + 20 * kSecond;
+      while (job.leader() < 0 && now_ns() < deadline) sleep_ns(20 * kMillisecond);
       const int leader = job.leader();
       if (leader < 0) throw Failure("no rank was elected");
       job.signal(static_cast<unsigned>(leader), number);
