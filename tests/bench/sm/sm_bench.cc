@@ -192,6 +192,7 @@ int main(int argc, char **argv) {
     if (arguments.size() >= 5 && std::isdigit(static_cast<unsigned char>(arguments.front().front())) != 0) {
       return run_combination(arguments);
     }
-    for (const std::string &part : arguments) run_part(Session(brief, nullptr), part);
+    const Session session(brief, nullptr);
+    for (const std::string &part : arguments) run_part(session, part);
   });
 }
