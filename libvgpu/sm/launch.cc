@@ -9,7 +9,6 @@
 
 namespace vgpu::sm {
 
-std::atomic<std::uint32_t> captures{0};
 [[gnu::tls_model("initial-exec")]] thread_local constinit FastPath fast_path{};
 
 // All zeroes is its beginning; a forked child has its own.
@@ -62,13 +61,6 @@ std::uint32_t percent_of(unsigned dev) {
 }
 region::DeviceUsage &usage_of(unsigned dev) { return runtime::job_region().usage().device(dev); }
 
-bool is_recording(CUstream stream) {
-  if (captures.load(memory_order_relaxed) == 0) return false;
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  // The driver refuses to say for the legacy stream while another is captured; the legacy stream cannot be.
-  return REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
 // Where the current context is. False: on no device that is metered.
 bool metered_place(runtime::Place *place) {
   return runtime::mode() == runtime::Mode::active && current_place(place) && place->dev != runtime::kNotInJob;
@@ -94,21 +86,12 @@ void report(Process::Device &device, unsigned dev, LaunchCredit &credit, std::ui
 }
 
 void read_measurements(Process &state, const runtime::Place &place) {
-  // While any stream is captured, querying an event can invalidate the capture.
-  if (captures.load(memory_order_relaxed) != 0) return;
   const auto dev = static_cast<unsigned>(place.dev);
   if (read_timers(state.timers, place, state.costs, usage_of(dev), percent_of(dev)))
     wake_all(runtime::job_region().generation());
 }
 
 }  // namespace
-
-void capture_begun() { captures.fetch_add(1, memory_order_relaxed); }
-void capture_ended() {
-  std::uint32_t open = captures.load(memory_order_relaxed);
-  while (open != 0 && !captures.compare_exchange_weak(open, open - 1, memory_order_relaxed)) {
-  }
-}
 
 bool sees_one_device() {
   Process *state = process.get();
@@ -138,7 +121,7 @@ Launch::Launch(const Work &work, CUstream stream) : stream_(stream) {
   const auto dev = static_cast<unsigned>(place.dev);
   Cost &cost = state->costs.find(work.function, work.blocks, work.threads);
   LaunchCredit &credit = credit_for(dev);
-  if (captures.load(memory_order_relaxed) != 0 || !spend(credit, dev, cost)) {
+  if (!spend(credit, dev, cost)) {
     wait_for_budget(*state, place, cost, credit);
   } else if (deferred.cost != nullptr) {
     start_deferred(*state, place, cost);
@@ -163,12 +146,11 @@ void Launch::wait_for_budget(Process &state, const runtime::Place &place, Cost &
     const Decision decision = decide(usage, device.meter, cost, credit, percent, now);
     if (decision.go) {
       report(device, dev, credit, now);
-      const bool measure = decision.measure && captures.load(memory_order_relaxed) == 0;
-      if (measure && !deferred.never && credit.remaining_ns >= decision.charged_ns) {
+      if (decision.measure && !deferred.never && credit.remaining_ns >= decision.charged_ns) {
         deferred = {&cost, stream_, decision, false};
         break;
       }
-      if (measure) timer_ = start_timer(state.timers, place, cost, decision, stream_);
+      if (decision.measure) timer_ = start_timer(state.timers, place, cost, decision, stream_);
       if (timer_ == nullptr) release_hold(usage, decision.held_ns);
       break;
     }

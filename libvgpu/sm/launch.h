@@ -7,6 +7,7 @@
 // rank may be the one that compares what was charged with what NVML says (utilisation_check.h, election.h, feedback.h).
 #pragma once
 
+#include "captures.h"
 #include "launch_timer.h"
 #include "runtime/runtime.h"
 
@@ -18,12 +19,6 @@ struct Work {
   std::uint64_t blocks;
   std::uint64_t threads;
 };
-
-// How many streams of this process are being captured, at most. While there are any, a launch may be recorded and not
-// run.
-extern std::atomic<std::uint32_t> captures;
-void capture_begun();
-void capture_ended();
 
 struct Process;
 
