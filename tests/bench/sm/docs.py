@@ -28,16 +28,13 @@ def combinations(rows):
     header = ["cap", "kernel", "program", "ranks", "NVML lag, ms"]
     header += [f"{name}: {column}" for name in ("ideal", "hardware") for column in profile]
     return ("![utilisation of a job of two ranks whose limit is changed twice](sm.svg)\n\n" +
-            table(header, rows.get("combination", [])) + taken_again(rows.get("again", [])))
+            table(header, rows.get("combination", [])))
 
 
 def taken_again(rows):
-    if not rows:
-        return ""
-    lines = ["\nTaken once more because the machine was overloaded. The second values are those of the tables on this page:\n"]
-    for what, first, tasks, second, tasks_then in rows:
-        lines.append(f"- {what}: {first}, while {tasks} tasks wanted to run; then, with {tasks_then}: {second}")
-    return "\n".join(lines) + "\n"
+    lines = [f"- {what}: {first}, while {tasks} tasks wanted to run; then, with {tasks_then}: {second}"
+             for what, first, tasks, second, tasks_then in rows.get("again", [])]
+    return "\n".join(lines or ["Nothing."]) + "\n"
 
 
 def habits(rows):
@@ -95,7 +92,8 @@ def main(measured, docs):
     path = os.path.join(docs, "sm.md")
     with open(path) as file:
         text = file.read()
-    for name, content in (("combinations", combinations), ("habits", habits), ("side by side", side_by_side)):
+    for name, content in (("combinations", combinations), ("habits", habits), ("side by side", side_by_side),
+                          ("again", taken_again)):
         text = replace_section(text, name, content(rows))
     with open(path, "w") as file:
         file.write(text)

@@ -116,7 +116,7 @@ void measure_over_time(const Session &session) {
   const SmNode node("ideal");
   const unsigned device = SmNode::device(0, kLag), third = session.brief() ? 2 : 30;
   SmJob job(node, device, {Limiter::ours, 50}, 2,
-            placed(SmProgram{"2ms", "busy"}.arguments(), device, now_ns() + kStart + 10 * kSecond));
+            placed(SmProgram{"2ms", "busy"}.arguments(), device, now_ns() + kStart + 10 * kSecond + kRest));
   const std::uint64_t start = now_ns();
   std::vector<SmNode::Busy> before;
   unsigned percent = 50;
