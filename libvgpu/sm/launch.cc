@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "driver/table.h"
+#include "first_launch.h"
 #include "runtime/devices.h"
 #include "utilisation_check.h"
 #include "wait.h"
@@ -121,6 +122,7 @@ Launch::Launch(const Work &work, CUstream stream) : stream_(stream) {
   const auto dev = static_cast<unsigned>(place.dev);
   Cost &cost = state->costs.find(work.function, work.blocks, work.threads);
   LaunchCredit &credit = credit_for(dev);
+  first_launch_ = Costs::estimate(cost) == 0 && load_before_first_launch(work.function);
   if (!spend(credit, dev, cost)) {
     wait_for_budget(*state, place, cost, credit);
   } else if (deferred.cost != nullptr) {
@@ -178,8 +180,12 @@ void Launch::start_deferred(Process &state, const runtime::Place &place, const C
 
 void Launch::stop(bool launched) {
   region::DeviceUsage &usage = usage_of(timer_->dev);
-  if (!launched) cancel(usage, *timer_->cost, timer_->charged_ns, timer_->first, percent_of(timer_->dev));
-  stop_timer(process.get()->timers, *timer_, usage, launched, stream_);
+  // A first launch that kept the host for long loaded its code: what the events measure, and what was charged, is not the
+  // device's time. The next launch is measured.
+  const bool measured = launched && !(first_launch_ && timer_->first && waited_for_host(*timer_));
+  if (!measured) cancel(usage, *timer_->cost, timer_->charged_ns, timer_->first, percent_of(timer_->dev));
+  stop_timer(process.get()->timers, *timer_, usage, measured, stream_);
+  if (launched && !measured) wake_all(runtime::job_region().generation());
 }
 
 void before_synchronize() {
