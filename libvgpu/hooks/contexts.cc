@@ -6,6 +6,7 @@
 #include "runtime/look.h"
 #include "sm/captures.h"
 #include "sm/first_launch.h"
+#include "sm/held.h"
 
 using namespace vgpu;
 using namespace vgpu::driver;
@@ -51,6 +52,7 @@ int drop_context(unsigned number) {
   if (launches_are_metered()) {
     sm::forget_captures_of_closed_contexts();
     sm::forget_functions();
+    sm::forget_held_of_closed_contexts();
   }
   note_pools_may_shrink();
   recheck_pools_when_due();

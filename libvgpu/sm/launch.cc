@@ -4,6 +4,7 @@
 
 #include "driver/table.h"
 #include "first_launch.h"
+#include "held.h"
 #include "runtime/devices.h"
 #include "utilisation_check.h"
 #include "wait.h"
@@ -138,6 +139,7 @@ void Launch::wait_for_budget(Process &state, const runtime::Place &place, Cost &
 
   const region::HalfWord &generation = runtime::job_region().generation();
   std::uint64_t waited_since = 0, look_after = kFirstLookNs;
+  Hold hold;
   for (;;) {
     // Acquire: with a new generation comes the new limit. Read before the limit, so that the wait misses no change.
     const std::uint32_t seen = generation.load(std::memory_order_acquire);
@@ -147,6 +149,7 @@ void Launch::wait_for_budget(Process &state, const runtime::Place &place, Cost &
     const std::uint64_t now = monotonic_ns();
     const Decision decision = decide(usage, device.meter, cost, credit, percent, now);
     if (decision.go) {
+      hold.end(stream_);
       report(device, dev, credit, now);
       if (decision.measure && !deferred.never && credit.remaining_ns >= decision.charged_ns) {
         deferred = {&cost, stream_, decision, false};
@@ -157,6 +160,7 @@ void Launch::wait_for_budget(Process &state, const runtime::Place &place, Cost &
       break;
     }
     if (waited_since == 0) waited_since = now;
+    hold.begin(place, stream_);
     check_utilisation(device.utilisation_check, dev, usage, state.costs, now);
     std::uint64_t longest = kLongestWaitNs;
     if (state.timers.learning.load(memory_order_relaxed) != 0) {
@@ -165,6 +169,7 @@ void Launch::wait_for_budget(Process &state, const runtime::Place &place, Cost &
     }
     wait_until(generation, seen, std::min(decision.until_ns, now + longest));
   }
+  hold.end(stream_);
   if (waited_since != 0) runtime::rank().note_throttled(dev, monotonic_ns() - waited_since);
 }
 
