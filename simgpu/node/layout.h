@@ -14,7 +14,7 @@
 namespace simgpu {
 
 constexpr uint32_t kMagic = 0x53475055;  // "SGPU"
-constexpr uint32_t kLayoutVersion = 8;
+constexpr uint32_t kLayoutVersion = 9;
 constexpr unsigned kMaxDevices = 16;
 constexpr unsigned kMaxMemoryLimits = 64;
 constexpr unsigned kMaxKernelRules = 16;
@@ -138,7 +138,7 @@ struct MemoryLimit {
 };
 
 // How NVML calls processes, and what it says of their memory.
-enum class NvmlPids : uint32_t { kHost, kNamespace, kMixed };
+enum class NvmlPids : uint32_t { kHost, kNamespace, kMixed, kForeign };
 enum class NvmlBytes : uint32_t { kExact, kZero, kUnavailable };
 
 // What NVML does beyond its figures: see nvml/manners.h.
