@@ -123,7 +123,8 @@ Launch::Launch(const Work &work, CUstream stream) : stream_(stream) {
   const auto dev = static_cast<unsigned>(place.dev);
   Cost &cost = state->costs.find(work.function, work.blocks, work.threads);
   LaunchCredit &credit = credit_for(dev);
-  first_launch_ = Costs::estimate(cost) == 0 && load_before_first_launch(work.function);
+  // A graph has no threads, and no code of its own.
+  first_launch_ = work.threads != 0 && Costs::estimate(cost) == 0 && load_before_first_launch(work.function);
   if (!spend(credit, dev, cost)) {
     wait_for_budget(*state, place, cost, credit);
   } else if (deferred.cost != nullptr) {

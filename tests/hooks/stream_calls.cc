@@ -47,18 +47,32 @@ int autotune(CUstream stream, CUfunction kernel, std::uint64_t count, bool chain
   return result;
 }
 
-int launch_from_two_threads(CUfunction kernel, CUstream stream, std::uint64_t count) {
-  CUcontext context = nullptr;
-  int results[2] = {DRIVER(cuCtxGetCurrent)(&context), 0};
-  std::thread threads[2];
-  for (int t = 0; t < 2; ++t) {
-    threads[t] = std::thread([&, t] {
-      results[t] |= DRIVER(cuCtxSetCurrent)(context);
-      for (std::uint64_t i = 0; i < count; ++i) results[t] |= launch(kernel, stream);
-    });
+int launches(CUstream stream, CUfunction kernel, std::uint64_t count, Values &out) {
+  const auto start = Clock::now();
+  std::uint64_t longest = 0;
+  CUresult result = CUDA_SUCCESS;
+  for (; count > 0 && result == CUDA_SUCCESS; --count) {
+    const auto one = Clock::now();
+    result = launch(kernel, stream);
+    longest = std::max(longest, us_since(one));
   }
-  for (std::thread &thread : threads) thread.join();
-  return results[0] | results[1];
+  out << ' ' << longest << ' ' << us_since(start);
+  return result;
+}
+
+// While the launch waits, another thread has the stream wait for 30 ms, and records the event behind that.
+int launch_beside_another(CUfunction kernel, CUstream stream, CUevent event) {
+  CUcontext context = nullptr;
+  int result = DRIVER(cuCtxGetCurrent)(&context);
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const auto sleep = [](void *) { std::this_thread::sleep_for(std::chrono::milliseconds(30)); };
+    result |= DRIVER(cuCtxSetCurrent)(context) | DRIVER(cuLaunchHostFunc)(stream, sleep, nullptr);
+    result |= DRIVER(cuEventRecord)(event, stream);
+  });
+  const CUresult launched = launch(kernel, stream);
+  other.join();
+  return result | launched;
 }
 
 // "EVENT STREAM"
@@ -89,13 +103,12 @@ constexpr Call kCalls[] = {
     CALL(cuEventElapsedTime_v2, { return elapsed(in, out, DRIVER(cuEventElapsedTime_v2)); }),
     CALL(cuEventDestroy, { return DRIVER(cuEventDestroy)(handle<CUevent>(in)); }),
     CALL(cuEventDestroy_v2, { return DRIVER(cuEventDestroy_v2)(handle<CUevent>(in)); }),
-    // "STREAM KERNEL COUNT": from each of two threads, at the same time.
-    CALL(launches_of_two,
+    // "STREAM KERNEL EVENT"
+    CALL(launch_beside_another,
          {
            const auto stream = handle<CUstream>(in);
            const CUfunction kernel = kernel_of(next<std::string>(in));
-           const std::uint64_t count = number(in);
-           return launch_from_two_threads(kernel, stream, count);
+           return launch_beside_another(kernel, stream, handle<CUevent>(in));
          }),
     // "STREAM KERNEL COUNT EVENT": records the event after each launch.
     CALL(launches_and_records,
@@ -149,16 +162,14 @@ constexpr Call kCalls[] = {
          {
            const auto stream = handle<CUstream>(in);
            const CUfunction kernel = kernel_of(next<std::string>(in));
-           const auto start = Clock::now();
-           std::uint64_t longest = 0;
-           CUresult result = CUDA_SUCCESS;
-           for (std::uint64_t left = number(in); left > 0 && result == CUDA_SUCCESS; --left) {
-             const auto one = Clock::now();
-             result = launch(kernel, stream);
-             longest = std::max(longest, us_since(one));
-           }
-           out << ' ' << longest << ' ' << us_since(start);
-           return result;
+           return launches(stream, kernel, number(in), out);
+         }),
+    // The same, of a kernel that belongs to no context.
+    CALL(library_launches,
+         {
+           const auto stream = handle<CUstream>(in);
+           const auto kernel = reinterpret_cast<CUfunction>(library_kernel_of(next<std::string>(in)));
+           return launches(stream, kernel, number(in), out);
          }),
 };
 
