@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "driver/table.h"
+#include "first_launch.h"
+#include "held.h"
 #include "runtime/devices.h"
 #include "utilisation_check.h"
 #include "wait.h"
@@ -121,6 +123,8 @@ Launch::Launch(const Work &work, CUstream stream) : stream_(stream) {
   const auto dev = static_cast<unsigned>(place.dev);
   Cost &cost = state->costs.find(work.function, work.blocks, work.threads);
   LaunchCredit &credit = credit_for(dev);
+  // A graph has no threads, and no code of its own.
+  first_launch_ = work.threads != 0 && Costs::estimate(cost) == 0 && load_before_first_launch(work.function);
   if (!spend(credit, dev, cost)) {
     wait_for_budget(*state, place, cost, credit);
   } else if (deferred.cost != nullptr) {
@@ -136,6 +140,7 @@ void Launch::wait_for_budget(Process &state, const runtime::Place &place, Cost &
 
   const region::HalfWord &generation = runtime::job_region().generation();
   std::uint64_t waited_since = 0, look_after = kFirstLookNs;
+  Hold hold;
   for (;;) {
     // Acquire: with a new generation comes the new limit. Read before the limit, so that the wait misses no change.
     const std::uint32_t seen = generation.load(std::memory_order_acquire);
@@ -145,6 +150,7 @@ void Launch::wait_for_budget(Process &state, const runtime::Place &place, Cost &
     const std::uint64_t now = monotonic_ns();
     const Decision decision = decide(usage, device.meter, cost, credit, percent, now);
     if (decision.go) {
+      hold.end(stream_);
       report(device, dev, credit, now);
       if (decision.measure && !deferred.never && credit.remaining_ns >= decision.charged_ns) {
         deferred = {&cost, stream_, decision, false};
@@ -155,6 +161,7 @@ void Launch::wait_for_budget(Process &state, const runtime::Place &place, Cost &
       break;
     }
     if (waited_since == 0) waited_since = now;
+    hold.begin(place, stream_);
     check_utilisation(device.utilisation_check, dev, usage, state.costs, now);
     std::uint64_t longest = kLongestWaitNs;
     if (state.timers.learning.load(memory_order_relaxed) != 0) {
@@ -163,6 +170,7 @@ void Launch::wait_for_budget(Process &state, const runtime::Place &place, Cost &
     }
     wait_until(generation, seen, std::min(decision.until_ns, now + longest));
   }
+  hold.end(stream_);
   if (waited_since != 0) runtime::rank().note_throttled(dev, monotonic_ns() - waited_since);
 }
 
@@ -178,8 +186,12 @@ void Launch::start_deferred(Process &state, const runtime::Place &place, const C
 
 void Launch::stop(bool launched) {
   region::DeviceUsage &usage = usage_of(timer_->dev);
-  if (!launched) cancel(usage, *timer_->cost, timer_->charged_ns, timer_->first, percent_of(timer_->dev));
-  stop_timer(process.get()->timers, *timer_, usage, launched, stream_);
+  // A first launch that kept the host for long loaded its code: what the events measure, and what was charged, is not the
+  // device's time. The next launch is measured.
+  const bool measured = launched && !(first_launch_ && timer_->first && waited_for_host(*timer_));
+  if (!measured) cancel(usage, *timer_->cost, timer_->charged_ns, timer_->first, percent_of(timer_->dev));
+  stop_timer(process.get()->timers, *timer_, usage, measured, stream_);
+  if (launched && !measured) wake_all(runtime::job_region().generation());
 }
 
 void before_synchronize() {

@@ -17,7 +17,7 @@ namespace vgpu::sm {
 struct Work {
   const void *function;
   std::uint64_t blocks;
-  std::uint64_t threads;
+  std::uint64_t threads;  // 0: unknown, or a graph
 };
 
 struct Process;
@@ -62,6 +62,7 @@ class Launch {
 
   CUstream stream_ = nullptr;
   LaunchTimer *timer_ = nullptr;
+  bool first_launch_ = false;  // of its function
 };
 
 // Around a call in which the thread waits for the device: the credit goes back before it, timers are read after it.

@@ -4,6 +4,7 @@
 
 #include "captures.h"
 #include "driver/table.h"
+#include "first_launch.h"
 #include "wait.h"
 
 namespace vgpu::sm {
@@ -87,6 +88,12 @@ LaunchTimer *start_timer(LaunchTimers &timers, const runtime::Place &place, Cost
   timer->host.idle_before_launch = REAL(cuEventQuery)(timer->start) == CUDA_SUCCESS;
   timer->host.launch_called_ns = monotonic_ns();
   return timer;
+}
+
+bool waited_for_host(const LaunchTimer &timer) {
+  if (monotonic_ns() - timer.host.launch_called_ns < kLongCallNs) return false;
+  const RelaxedCapture relaxed;
+  return REAL(cuEventQuery)(timer.start) == CUDA_SUCCESS;
 }
 
 void stop_timer(LaunchTimers &timers, LaunchTimer &timer, region::DeviceUsage &device, bool launched, CUstream stream) {
