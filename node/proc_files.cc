@@ -27,6 +27,9 @@ std::string read_proc_file(int pid, const char *file) {
 std::string process_name(int pid) {
   std::string name = read_proc_file(pid, "comm");
   while (!name.empty() && name.back() == '\n') name.pop_back();
+  for (char &c : name) {
+    if (c < ' ' || c > '~') c = '?';
+  }
   return name;
 }
 

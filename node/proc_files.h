@@ -7,6 +7,7 @@ namespace vgpu::node {
 
 // Files in /proc have no size to begin with. Empty when there is no such process.
 std::string read_proc_file(int pid, const char *file);
+// For people: its user chose the name, which may be meant for their terminals.
 std::string process_name(int pid);
 
 }  // namespace vgpu::node
