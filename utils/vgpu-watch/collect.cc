@@ -15,7 +15,7 @@ namespace {
 
 constexpr unsigned kNvmlDeadline_ms = 5'000;
 constexpr unsigned kLongestPause = 20;      // samples
-constexpr unsigned kSamplesPerHistory = 5;  // what reports average needs no more
+constexpr unsigned kSamplesPerHistory = 6;  // what reports average needs no more
 
 JobSeen seen_of(const node::RegionLimits &limits) {
   JobSeen job;

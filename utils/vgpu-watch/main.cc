@@ -8,7 +8,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <syslog.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "act.h"
+#include "base/clock.h"
 #include "collect.h"
 #include "judge.h"
 #include "node/inherited_files.h"
@@ -31,7 +31,7 @@ namespace vgpu::watch {
 
 namespace {
 
-constexpr time_t kPeriod_s = 3;  // three samples within ten seconds
+constexpr std::int64_t kPeriod_ns = 2'500'000'000;  // three samples, and more, within ten seconds
 constexpr std::string_view kUsage = "usage: vgpu-watch [KEY=VALUE...]    as in plugstack.conf; without, what it says\n";
 constexpr std::string_view kVersion = "vgpu-watch (slurm-vgpu) " VGPU_VERSION "\n";
 
@@ -60,7 +60,7 @@ void enter_own_cgroup() {
   }
 }
 
-// Says what changed, and nothing every three seconds.
+// Says what changed, and nothing every few seconds.
 class Complaint {
  public:
   void update(const Error &error) {
@@ -77,14 +77,11 @@ class Complaint {
   std::string said_;
 };
 
-// False: it is time to end.
-bool wait_for_next(const sigset_t &ending, timespec *next) {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  next->tv_sec = std::max(next->tv_sec + kPeriod_s, now.tv_sec);  // samples that were missed are not made up for
-  const long long left_ns = (next->tv_sec - now.tv_sec) * 1'000'000'000LL + next->tv_nsec - now.tv_nsec;
-  const timespec left = {static_cast<time_t>(std::max(left_ns, 0LL) / 1'000'000'000),
-                         std::max(left_ns, 0LL) % 1'000'000'000};
+// False: it is time to end. Samples that were missed are not made up for.
+bool wait_for_next(const sigset_t &ending, std::int64_t *next_ns) {
+  const auto now_ns = static_cast<std::int64_t>(monotonic_ns());
+  *next_ns = std::max(*next_ns + kPeriod_ns, now_ns);
+  const timespec left = {(*next_ns - now_ns) / 1'000'000'000, (*next_ns - now_ns) % 1'000'000'000};
   int signal;
   do {
     signal = sigtimedwait(&ending, nullptr, &left);
@@ -97,9 +94,8 @@ void watch_node(const node::SiteConfig &config, const node::WatchLock &lock, con
   Judge judge;
   const Actor actor(config, collector);
   Complaint complaint;
-  timespec next;
-  clock_gettime(CLOCK_MONOTONIC, &next);
-  while (wait_for_next(ending, &next) && lock.is_still_there()) {
+  auto next_ns = static_cast<std::int64_t>(monotonic_ns());
+  while (wait_for_next(ending, &next_ns) && lock.is_still_there()) {
     Sample sample;
     complaint.update(collector.collect(&sample));
     if (config.audit == node::Audit::off) continue;
