@@ -145,5 +145,27 @@ test_a_step_without_its_daemon_is_still_watched() {
 }
 nobody_holds() { ! on n1 sh -c 'grep -qlx client /proc/[0-9]*/comm 2>/dev/null'; }
 
+# The last one: with control groups, from which nothing escapes.
+test_control_groups_tell_whose_a_process_is() {
+  site_options="watch=$watch audit=kill"
+  start_lab --cgroup
+  eventually watches audit=kill
+  # Detached from its step, with nothing in its environment, and with a name that is meant for a terminal.
+  cp client "$(printf 'x\033[31my')" && chmod 755 x*y
+  cat >escape.sh <<END
+( exec 3< <(printf 'ctx 0\nalloc %d\n' \$((3 << 30)); sleep infinity)
+  env -i setsid -f $work/x*y <&3 >$work/signs/answers.\$SLURM_JOB_ID )
+until [ -e $work/signs/go ]; do sleep 0.1; done
+END
+  job=$(sbatch --parsable -w n1 --gres=gpu:1 --gpu-mem=1G -o "$work/out.%j" --wrap="bash $work/escape.sh")
+  eventually holding "$job" || complain "job $job holds nothing" "$(cat "out.$job")"
+  eventually says "$job" "but its limit is 1GiB" || complain "nothing was found" "$(cat "out.$job")"
+  true_that "it was killed: $(cat "out.$job")" says "$job" "process [0-9]* (x?.31my) holds 3.*killed: [0-9]"
+  true_that "the watcher is in no step's group" on n1 sh -c "! grep -q job_ /proc/\$(cut -d' ' -f1 /run/vgpu/.watch)/cgroup"
+  let_go
+  eventually has_ended "$job"
+  "$lab" wait "$work/lab" n1 || complain "the node does not come back"
+}
+
 start_lab
 run_tests "$@"
