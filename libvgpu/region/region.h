@@ -287,7 +287,9 @@ struct LimitChange {
 };
 
 // For root, or the owner of a private region. When it returns, no later try_to_reserve() succeeds under the old limit.
-Error change_limits(const char *directory, Trust trust, const LimitChange &change);
+// The limits are in a file of root's: `damage` is set when they are changed, and the user's own file is beyond repair.
+// Without it, that is an error.
+Error change_limits(const char *directory, Trust trust, const LimitChange &change, Error *damage = nullptr);
 // Gives back what dead ranks hold, in every slot. `reclaimed` may be null.
 Error sweep_region(const char *directory, Trust trust, unsigned *reclaimed);
 // Corrects what living ranks are charged for contexts, see correct.h. `corrected` may be null.
