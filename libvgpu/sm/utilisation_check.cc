@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "runtime/job_processes.h"
+#include "runtime/log.h"
 #include "runtime/nvml_client.h"
 #include "runtime/runtime.h"
 #include "wait.h"
@@ -32,6 +33,10 @@ constexpr std::uint64_t kFirstQuestionUs = 1'000'000;
 // is on a busy machine, would take NVML's windows for earlier or later than they were, and for shorter or longer.
 constexpr std::uint64_t kSameInstantNs = 20'000;
 constexpr unsigned kTries = 10;
+
+// For how long a job computes without a word of NVML on it until that is told. Shorter than NVML's lag and windows, a
+// second or two: every job would be told so at its start.
+constexpr std::uint64_t kSilenceNs = 3'000'000'000;
 
 std::uint64_t nvml_clock_us() {
   timespec now;
@@ -72,13 +77,23 @@ bool is_shared(unsigned dev, runtime::JobProcesses &job) {
   return strangers != 0 && strangers > job.unnamed_on(dev);
 }
 
-// The job's part of what NVML has sampled since the last check. False: it knows of nothing new, or not of this job. The
-// job's processes may be busy under numbers that we do not know, so that nothing of them is not 0 %; nor is what it says of
-// some of them all, while others go by unknown numbers.
-bool read_utilisation(UtilisationCheck &state, unsigned dev, runtime::JobProcesses &job, Observation *seen) {
+// The job's part of what NVML has sampled since the last check, if it is FeedbackState::nvml. The job's processes may be
+// busy under numbers that we do not know, so that nothing of them is not 0 %; nor is what NVML says of some of them all,
+// while others go by unknown numbers. FeedbackState::not_asked: it knows of nothing new.
+region::FeedbackState read_utilisation(UtilisationCheck &state, unsigned dev, runtime::JobProcesses &job,
+                                       Observation *seen) {
   runtime::NvmlSamples samples;
   if (state.seen_us == 0) state.seen_us = nvml_clock_us() - kFirstQuestionUs;
-  if (list_utilisation(dev, state.seen_us, &samples) != runtime::UtilisationAnswer::samples) return false;
+  switch (list_utilisation(dev, state.seen_us, &samples)) {
+    case runtime::UtilisationAnswer::samples:
+      break;
+    case runtime::UtilisationAnswer::nothing_new:
+      return region::FeedbackState::not_asked;
+    case runtime::UtilisationAnswer::unsupported:
+      return region::FeedbackState::unsupported;
+    case runtime::UtilisationAnswer::no_nvml:
+      return region::FeedbackState::no_nvml;
+  }
   const Reading clock = read_at_once(nvml_clock_us);
   job.begin_list();
   for (unsigned i = 0; i < samples.count; ++i) job.see(samples.entries[i].pid);
@@ -90,10 +105,45 @@ bool read_utilisation(UtilisationCheck &state, unsigned dev, runtime::JobProcess
     seen->percent += sample.sm_percent;
     ++seen->processes;
   }
-  if (seen->processes == 0 || job.unnamed_on(dev) != 0) return false;
+  if (seen->processes == 0 || job.unnamed_on(dev) != 0) return region::FeedbackState::unnamed;
   state.seen_us = newest_us;
   seen->to_ns = clock.at_ns - (clock.value - newest_us) * 1000;
-  return true;
+  return region::FeedbackState::nvml;
+}
+
+// Why there is no feedback, and what can be done about it.
+const char *explanation(region::FeedbackState state) {
+  switch (state) {
+    case region::FeedbackState::no_nvml:
+      return "libnvidia-ml.so.1 is not there or does not know the GPU; in a container, ask for the driver's utility "
+             "libraries (NVIDIA_DRIVER_CAPABILITIES=compute,utility)";
+    case region::FeedbackState::unsupported:
+      return "NVML does not tell how busy processes keep this GPU; a newer driver may, parts of a GPU (MIG) never do";
+    case region::FeedbackState::unnamed:
+      return "NVML does not name the job's processes; in a container, use the host's process numbers (--pid=host)";
+    default:
+      return nullptr;
+  }
+}
+
+// For display, and once for the log.
+void tell(unsigned dev, region::FeedbackState state) {
+  const region::Usage &usage = runtime::job_region().usage();
+  const auto word = static_cast<std::uint64_t>(state);
+  if (usage.has_appendix() && usage.device_more(dev).feedback.load(std::memory_order_relaxed) != word) {
+    usage.device_more(dev).feedback.store(word, std::memory_order_relaxed);
+  }
+  static constinit std::atomic<bool> is_told{false};
+  const char *why = explanation(state);
+  if (why == nullptr || is_told.exchange(true, std::memory_order_relaxed)) return;
+  runtime::log_format(runtime::LogLevel::info, "the SM share of GPU %u rests on measured launches alone: %s", dev, why);
+}
+
+// What is so after a check. That NVML has nothing new, or speaks of others, says something only when it goes on.
+region::FeedbackState lasting(region::FeedbackState answer, region::FeedbackState before, const Feedback &feedback) {
+  const bool is_silent = answer == region::FeedbackState::not_asked || answer == region::FeedbackState::unnamed;
+  if (!is_silent) return answer;
+  return feedback.unheard_ns() >= kSilenceNs ? region::FeedbackState::unnamed : before;
 }
 
 void compare_with_nvml(UtilisationCheck &state, unsigned dev, region::DeviceUsage &device, const Costs &costs,
@@ -109,8 +159,11 @@ void compare_with_nvml(UtilisationCheck &state, unsigned dev, region::DeviceUsag
   Observation seen;
   seen.shared = is_shared(dev, job);
   seen.launch_ns = costs.typical_ns();
-  trim.ratio = read_utilisation(state, dev, job, &seen) ? state.feedback.observe(seen, now_ns, trim.ratio)
-                                                        : state.feedback.without_answer(trim.ratio);
+  const region::FeedbackState answer = read_utilisation(state, dev, job, &seen);
+  trim.ratio = answer == region::FeedbackState::nvml ? state.feedback.observe(seen, now_ns, trim.ratio)
+                                                     : state.feedback.without_answer(trim.ratio);
+  state.told = lasting(answer, state.told, state.feedback);
+  tell(dev, state.told);
   publish(device, state.candidate, trim.ratio, seen.shared);
 }
 

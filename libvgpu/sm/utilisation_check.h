@@ -13,6 +13,7 @@ struct UtilisationCheck {
   std::uint64_t not_before_ns;
   unsigned long long seen_us;  // the newest sample so far, on NVML's clock
   std::uint32_t revisions;     // of the costs, when it last checked
+  region::FeedbackState told;  // whether there is feedback, as it was last written
   Candidate candidate;
   Feedback feedback;
 };

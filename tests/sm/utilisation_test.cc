@@ -110,6 +110,14 @@ class UtilisationTest : public testing::Test {
     }
     return false;
   }
+  FeedbackState feedback() { return feedback_state(region_.usage().device_more(0).feedback.load()); }
+  static std::vector<std::string> lines_about_the_share(const Program &rank) {
+    std::vector<std::string> lines;
+    for (const std::string &line : rank.complaints()) {
+      if (line.find("SM share") != line.npos) lines.push_back(line);
+    }
+    return lines;
+  }
   // How busy the device is from now on, in percent.
   double busy_for(long ms) {
     const Node::Busy before = node_->busy(0);
@@ -158,6 +166,50 @@ TEST_F(UtilisationTest, WithoutEitherTheRatioStays) {
   EXPECT_NEAR(busy_for(4000), 30 / 0.9, 2) << "it lives, and is held to its share by what it measures";
   EXPECT_NEAR(ratio(), 0.9, 0.001);
 }
+
+// ---- what is told of it ---------------------------------------------------------------------------------------------
+
+TEST_F(UtilisationTest, NobodyIsToldWhereThereIsFeedback) {
+  make("", 30);
+  const Program &rank = start(kBusy, {"VGPU_LOG=info"});
+  EXPECT_TRUE(eventually([&] { return feedback() == FeedbackState::nvml; }));
+  EXPECT_EQ(lines_about_the_share(rank), std::vector<std::string>{});
+}
+
+TEST_F(UtilisationTest, ThatItIsNotSupportedIsToldOnce) {
+  make("nvml_unsupported=nvmlDeviceGetProcess*", 30);
+  const Program &rank = start(kBusy, {"VGPU_LOG=info"});
+  EXPECT_TRUE(eventually([&] { return feedback() == FeedbackState::unsupported; }));
+  busy_for(500);
+  EXPECT_EQ(lines_about_the_share(rank),
+            std::vector<std::string>{
+                "vgpu: the SM share of GPU 0 rests on measured launches alone: NVML does not tell how busy "
+                "processes keep this GPU; a newer driver may, parts of a GPU (MIG) never do"});
+}
+
+TEST_F(UtilisationTest, NobodyIsToldWhoDidNotAsk) {
+  make("nvml_unsupported=nvmlDeviceGetProcess*", 30);
+  const Program &rank = start(kBusy);
+  EXPECT_TRUE(eventually([&] { return feedback() == FeedbackState::unsupported; }));
+  EXPECT_EQ(lines_about_the_share(rank), std::vector<std::string>{});
+}
+
+TEST_F(UtilisationTest, ThatThereIsNoNvmlIsTold) {
+  make("", 30);
+  node().set_faults("nvmlInit* fail 9; nvmlDeviceGetHandle* fail 6");
+  const Program &rank = start(kBusy, {"VGPU_LOG=info"});
+  EXPECT_TRUE(eventually([&] { return feedback() == FeedbackState::no_nvml; }));
+  EXPECT_EQ(lines_about_the_share(rank).size(), 1u);
+}
+
+TEST_F(UtilisationTest, ThatNvmlSpeaksOfOthersIsTold) {
+  make("nvml_pids=foreign", 30);
+  const Program &rank = start(kBusy, {"VGPU_LOG=info"});
+  EXPECT_TRUE(eventually([&] { return feedback() == FeedbackState::unnamed; }));
+  EXPECT_EQ(lines_about_the_share(rank).size(), 1u);
+}
+
+// ---- what it is worth -----------------------------------------------------------------------------------------------
 
 // Nobody of the job in what NVML says is not "0 %".
 TEST_F(UtilisationTest, ForeignPidsAreUnknown) {
