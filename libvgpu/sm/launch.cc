@@ -159,9 +159,12 @@ void Launch::wait_for_budget(Process &state, const runtime::Place &place, Cost &
     const std::uint32_t percent = percent_of(dev);
     if (percent >= 100) break;
     read_measurements(state, place);
+    // Also by who need not wait, perhaps only because costs are too low.
+    check_utilisation(device.utilisation_check, dev, usage, state.costs, monotonic_ns());
     const std::uint64_t now = monotonic_ns();
     const Decision decision = decide(usage, device.meter, cost, credit, percent, now);
     if (decision.go) {
+      note_granted(device.utilisation_check, usage, now);
       report(device, dev, credit, now);
       const bool measure = decision.measure && captures.load(memory_order_relaxed) == 0;
       if (measure && !deferred.never && credit.remaining_ns >= decision.charged_ns) {
@@ -173,7 +176,6 @@ void Launch::wait_for_budget(Process &state, const runtime::Place &place, Cost &
       break;
     }
     if (waited_since == 0) waited_since = now;
-    check_utilisation(device.utilisation_check, dev, usage, state.costs, now);
     std::uint64_t longest = kLongestWaitNs;
     if (state.timers.learning.load(memory_order_relaxed) != 0) {
       longest = look_after;

@@ -18,7 +18,7 @@ namespace {
 // An answer of NVML that takes longer is slow, and the next question waits for this many times as long: NVML gets at
 // most a fiftieth of a thread's time. Absent, an NVML that takes 100 ms would have the elected rank in it for most of
 // every tick, and that rank's launches would come late. With a lower bound on what is slow, or a larger factor, usual
-// answers would make the comparison miss NVML's windows, which feedback.h then drops.
+// answers would make the comparison miss many of NVML's windows.
 constexpr std::uint64_t kSlowNs = 10'000'000;
 constexpr std::uint64_t kRestFactor = 50;
 // A rank looks at the lease at most so often per tick. Absent, all waiting threads would read its shared line each time
@@ -44,25 +44,24 @@ std::uint64_t nvml_clock_us() {
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000 + static_cast<std::uint64_t>(now.tv_nsec) / 1000;
 }
 
-// What something was, and when that was.
-struct Reading {
-  std::uint64_t value = 0;
-  std::uint64_t at_ns = 0;
+// The same instant on both clocks.
+struct Instant {
+  std::uint64_t nvml_us = 0;
+  std::uint64_t monotonic_ns = 0;
 };
 
-template <typename Read>
-Reading read_at_once(Read read) {
-  Reading best;
+Instant read_clocks() {
+  Instant now;
   std::uint64_t closest = ~std::uint64_t{0};
   for (unsigned tries = 0; tries < kTries && closest > kSameInstantNs; ++tries) {
     const std::uint64_t before = monotonic_ns();
-    const std::uint64_t value = read();
+    const std::uint64_t us = nvml_clock_us();
     const std::uint64_t apart = monotonic_ns() - before;
     if (apart >= closest) continue;
     closest = apart;
-    best = {value, before + apart / 2};
+    now = {us, before + apart / 2};
   }
-  return best;
+  return now;
 }
 
 // Whether processes that are not the job's compute on the device, too: more of them than there are ranks whose numbers
@@ -94,20 +93,20 @@ region::FeedbackState read_utilisation(UtilisationCheck &state, unsigned dev, ru
     case runtime::UtilisationAnswer::no_nvml:
       return region::FeedbackState::no_nvml;
   }
-  const Reading clock = read_at_once(nvml_clock_us);
+  const Instant now = read_clocks();
   job.begin_list();
   for (unsigned i = 0; i < samples.count; ++i) job.see(samples.entries[i].pid);
   unsigned long long newest_us = 0;
   for (unsigned i = 0; i < samples.count; ++i) {
     const runtime::NvmlSample &sample = samples.entries[i];
-    if (sample.ended_us > clock.value || !job.has(sample.pid)) continue;
+    if (sample.ended_us > now.nvml_us || !job.has(sample.pid)) continue;
     newest_us = std::max(newest_us, sample.ended_us);
     seen->percent += sample.sm_percent;
     ++seen->processes;
   }
   if (seen->processes == 0 || job.unnamed_on(dev) != 0) return region::FeedbackState::unnamed;
   state.seen_us = newest_us;
-  seen->to_ns = clock.at_ns - (clock.value - newest_us) * 1000;
+  seen->to_ns = now.monotonic_ns - (now.nvml_us - newest_us) * 1000;
   return region::FeedbackState::nvml;
 }
 
@@ -146,14 +145,16 @@ region::FeedbackState lasting(region::FeedbackState answer, region::FeedbackStat
   return feedback.unheard_ns() >= kSilenceNs ? region::FeedbackState::unnamed : before;
 }
 
+void note(UtilisationCheck &state, const region::DeviceUsage &device, std::uint64_t now_ns) {
+  state.feedback.note_charged(now_ns, device.charged_ns.load(std::memory_order_relaxed));
+}
+
 void compare_with_nvml(UtilisationCheck &state, unsigned dev, region::DeviceUsage &device, const Costs &costs,
                        std::uint64_t now_ns) {
   if (state.revisions != costs.revisions()) {
     state.revisions = costs.revisions();
     state.feedback.forget(now_ns);
   }
-  const Reading charged = read_at_once([&] { return device.charged_ns.load(std::memory_order_relaxed); });
-  state.feedback.note_charged(charged.at_ns, charged.value);
   region::TrimWord trim = region::TrimWord::unpack(device.trim.load(std::memory_order_relaxed));
   runtime::JobProcesses job;
   Observation seen;
@@ -172,6 +173,7 @@ void compare_with_nvml(UtilisationCheck &state, unsigned dev, region::DeviceUsag
 void check_utilisation(UtilisationCheck &state, unsigned dev, region::DeviceUsage &device, const Costs &costs,
                        std::uint64_t now_ns) {
   if (state.busy.exchange(true, std::memory_order_acquire)) return;
+  note(state, device, now_ns);
   if (now_ns >= state.not_before_ns) {
     state.not_before_ns = now_ns + kTickMs * 1'000'000 / kLooksPerTick;
     const LeaseClaim claim = claim_lease(device, state.candidate, runtime::rank().slot(), now_ns / 1'000'000);
@@ -182,6 +184,12 @@ void check_utilisation(UtilisationCheck &state, unsigned dev, region::DeviceUsag
       if (took_ns > kSlowNs) state.not_before_ns = now_ns + took_ns * kRestFactor;
     }
   }
+  state.busy.store(false, std::memory_order_release);
+}
+
+void note_granted(UtilisationCheck &state, const region::DeviceUsage &device, std::uint64_t now_ns) {
+  if (state.busy.exchange(true, std::memory_order_acquire)) return;
+  note(state, device, now_ns);
   state.busy.store(false, std::memory_order_release);
 }
 

@@ -18,8 +18,11 @@ struct UtilisationCheck {
   Feedback feedback;
 };
 
-// Called by a thread that is about to wait for budget. Mostly does nothing. Holds no lock while NVML answers.
+// Called by a thread before it asks for budget, whether it will have to wait or not. Mostly does nothing but note what the
+// job was charged so far. Holds no lock while NVML answers.
 void check_utilisation(UtilisationCheck &check, unsigned dev, region::DeviceUsage &device, const Costs &costs,
                        std::uint64_t now_ns);
+// And when it got it.
+void note_granted(UtilisationCheck &check, const region::DeviceUsage &device, std::uint64_t now_ns);
 
 }  // namespace vgpu::sm

@@ -1,4 +1,5 @@
 // What a job's share makes of NVML's word about it: by which call it comes, and what if it is about others, or does not come.
+#include <atomic>
 #include <chrono>
 #include <fstream>
 
@@ -247,6 +248,68 @@ TEST_F(UtilisationTest, SomeOfTheRanksAreNotTheJob) {
   EXPECT_LE(busy_for(6000), 22);
   EXPECT_EQ(ratio(), 1);
 }
+
+// ---- who need not wait ----------------------------------------------------------------------------------------------
+
+// It is charged a quarter of the truth, so that it gets all that it wants, 2 ms of every 3, and never has to wait.
+TEST_F(UtilisationTest, NeverWaitingIsCorrected) {
+  make("", 30, 0.25);
+  start("paced_kernels 2ms 1000000 1000");
+  EXPECT_TRUE(comes_to(1, 0.1)) << ratio();
+  EXPECT_LE(busy_for(2000), 33);
+}
+
+// Children that compute, on a machine that has fewer cores, for as long as this lives, and at most for a minute. The test and
+// its ranks are as nice as they are: others on this machine are not disturbed.
+class FullLoad {
+ public:
+  explicit FullLoad(long spinners) {
+    constexpr unsigned kAtMostSeconds = 60;
+    if (nice(10) == -1) ADD_FAILURE();
+    for (long i = 0; i < spinners; ++i) {
+      pids_.push_back(spawn([] {
+        alarm(kAtMostSeconds);
+        for (std::atomic<unsigned> turns = 0;; ++turns) {
+        }
+        return 0;
+      }));
+    }
+  }
+  ~FullLoad() {
+    for (const pid_t pid : pids_) {
+      kill(pid, SIGKILL);
+      waitpid(pid, nullptr, 0);
+    }
+  }
+
+ private:
+  std::vector<pid_t> pids_;
+};
+
+class FullCpuLoad : public UtilisationTest, public testing::WithParamInterface<const char *> {};
+
+TEST_P(FullCpuLoad, IsNotTakenForWrongCosts) {
+  const FullLoad load(sysconf(_SC_NPROCESSORS_ONLN) + 2);
+  make("", 50);
+  start(GetParam());
+  double least = 1, most = 1;
+  for (int i = 0; i < 400; ++i, sleep_ms(50)) {
+    least = std::min(least, ratio());
+    most = std::max(most, ratio());
+  }
+  EXPECT_EQ(feedback(), FeedbackState::nvml);
+  EXPECT_GE(least, 0.95);
+  EXPECT_LE(most, 1.05);
+  // Nor does the load hide what is wrong.
+  TrimWord wrong = TrimWord::unpack(device().trim.load());
+  wrong.ratio = TrimWord::kOne / 4;
+  device().trim = wrong.pack();
+  EXPECT_TRUE(comes_to(1, 0.2)) << ratio();
+}
+
+INSTANTIATE_TEST_SUITE_P(Programs, FullCpuLoad,
+                         testing::Values("cuLaunchKernel 2ms 1000000", "paced_kernels 2ms 1000000 3000"),
+                         [](const auto &info) { return info.index == 0 ? "ThatWait" : "ThatNeverWait"; });
 
 }  // namespace
 }  // namespace vgpu::test
