@@ -94,7 +94,7 @@ std::uint64_t Feedback::without_answer(std::uint64_t ratio) {
   if (unheard_ns_ < kUnheardNs) return ratio;
   const double off = static_cast<double>(ratio) - region::TrimWord::kOne;
   // Towards 1 also by the last steps, which are less than the ratio's own.
-  return static_cast<std::uint64_t>(region::TrimWord::kOne + std::trunc(off * kFading));
+  return static_cast<std::uint64_t>(region::TrimWord::kOne + static_cast<std::int64_t>(off * kFading));
 }
 
 std::uint64_t Feedback::observe(const Observation &seen, std::uint64_t now_ns, std::uint64_t ratio) {
