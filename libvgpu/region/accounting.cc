@@ -42,8 +42,13 @@ void help(Usage usage, unsigned dev, std::uint64_t seen) {
   VGPU_STEP(help_applied);
 }
 
-Commit commit(Usage usage, unsigned dev, const Operation &operation, const Word *limit_bytes,
-              std::uint64_t *total_units) {
+namespace {
+
+enum class By : std::uint8_t { owner, anybody };
+
+template <By kBy>
+Commit commit_by(Usage usage, unsigned dev, const Operation &operation, const Word *limit_bytes,
+                 std::uint64_t *total_units) {
   Word &total = usage.device(dev).total;
   Word &current = usage.lane(operation.lane, dev).current;
   const std::uint64_t from = operation.from.pack();
@@ -78,14 +83,23 @@ Commit commit(Usage usage, unsigned dev, const Operation &operation, const Word 
       }
     }
 
-    help(usage, dev, seen);  // BEFORE its tag is replaced: nobody could find that operation afterwards
+    // If it is one of this lane, it was applied: the lane's current word was read after it, and it is not the next one.
+    if (tag.lane != operation.lane) {
+      help(usage, dev, seen);  // BEFORE its tag is replaced: nobody could find that operation afterwards
+    }
 
     const std::uint64_t made = DeviceWord{units, operation.lane, operation.to.seq}.pack();
     // Release: hands on the publication of `next` to whoever helps. Acquire: we build on the previous operation.
     if (total.compare_exchange_strong(seen, made, memory_order_acq_rel, memory_order_relaxed)) {
       VGPU_STEP(commit_swapped_total);
-      std::uint64_t expected = from;
-      current.compare_exchange_strong(expected, operation.to.pack(), memory_order_acq_rel, memory_order_relaxed);
+      if constexpr (kBy == By::owner) {
+        // Helpers write the same, and nobody writes anything else before our next operation: no CAS is needed.
+        current.store(operation.to.pack(), memory_order_release);
+      } else {
+        // Another may have applied it long ago, and the lane may have gone on since, even with another owner.
+        std::uint64_t expected = from;
+        current.compare_exchange_strong(expected, operation.to.pack(), memory_order_acq_rel, memory_order_relaxed);
+      }
       VGPU_STEP(commit_applied);
       if (total_units != nullptr) *total_units = units;
       return Commit::done;
@@ -95,6 +109,13 @@ Commit commit(Usage usage, unsigned dev, const Operation &operation, const Word 
     // own cache instead of passing the line to and fro: 8 processes on 2 cores get twice as far. Nobody is waited for.
     for (unsigned i = 0; i < kPausesAfterALoss; ++i) cpu_pause();
   }
+}
+
+}  // namespace
+
+Commit commit(Usage usage, unsigned dev, const Operation &operation, const Word *limit_bytes,
+              std::uint64_t *total_units) {
+  return commit_by<By::anybody>(usage, dev, operation, limit_bytes, total_units);
 }
 
 // Flattened: calls between these small functions cost more than their atomics (a pair takes 50 ns instead of 70).
@@ -116,7 +137,7 @@ Commit commit(Usage usage, unsigned dev, const Operation &operation, const Word 
   lane.next.store(to.pack(), memory_order_release);  // before the CAS in commit(), for whoever helps
   VGPU_STEP(operation_published);
   LaneResult result = {Commit::done, from.units, to.units, 0};
-  result.commit = commit(usage, dev, {number, from, to}, limit_bytes, &result.total_units);
+  result.commit = commit_by<By::owner>(usage, dev, {number, from, to}, limit_bytes, &result.total_units);
   return result;
 }
 

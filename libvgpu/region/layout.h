@@ -126,7 +126,7 @@ struct alignas(kLine) DeviceUsage {
 static_assert(sizeof(DeviceUsage) == 3 * kLine && offsetof(DeviceUsage, tat) == 2 * kLine);
 
 struct Lane {
-  Word current;  // applied by the owner, by any helper of its operation and by reclaimers, only by CAS
+  Word current;  // applied by the owner, by a store; by any helper of its operation and by reclaimers, only by CAS
   Word next;     // published by the owner under its private mutex; by reclaimers, once it is dead, by CAS
 };
 
