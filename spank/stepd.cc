@@ -10,11 +10,14 @@
 #include "isolation.h"
 #include "job_region.h"
 #include "log.h"
+#include "node/audit_findings.h"
 #include "node/lists.h"
 #include "node/node_name.h"
 #include "node/preload.h"
+#include "node/region_limits.h"
 #include "node/site_config.h"
 #include "node/summary.h"
+#include "node/watcher.h"
 #include "options.h"
 #include "region/region.h"
 
@@ -68,9 +71,9 @@ StepInfo describe_step(spank_t handle) {
   StepInfo info;
   info.options = step().options;
   info.heterogeneous = !job_variable(handle, "SLURM_HET_SIZE").empty();
-  // The batch step is told the job's; what else it finds may be of the job that it was submitted from.
-  const bool batch = step_id(handle) == SLURM_BATCH_SCRIPT;
-  node::parse_index_list(job_variable(handle, batch ? "SLURM_JOB_GPUS" : "SLURM_STEP_GPUS"), region::kMaxDevices,
+  // Batch and interactive steps are told the job's; what else they find may be of the job that it was submitted from.
+  const bool has_all = step_id(handle) == SLURM_BATCH_SCRIPT || step_id(handle) == SLURM_INTERACTIVE_STEP;
+  node::parse_index_list(job_variable(handle, has_all ? "SLURM_JOB_GPUS" : "SLURM_STEP_GPUS"), region::kMaxDevices,
                          &info.gpus);
   std::vector<unsigned> shards;
   if (node::parse_index_list(job_variable(handle, "SLURM_SHARDS_ON_NODE"), 1, &shards) && !shards.empty()) {
@@ -92,6 +95,10 @@ void prepare(spank_t handle) {
             info.gpus.empty() ? "none" : node::format_index_list(info.gpus).c_str(), info.shards,
             info.heterogeneous ? ", heterogeneous" : "");
   self.decision = prepare_in_step(self.config, self.job, info);
+  if (self.decision.state == JobState::limited && self.config.audit != node::Audit::off &&
+      !node::watcher_runs(self.config.directory())) {
+    log_info("%s", node::kNoWatcher);
+  }
   log_debug("step of job %u: it is %s", self.job.id, name_of(self.decision.state));
   if (self.decision.state == JobState::limited && self.config.preload == node::PreloadBy::ldso) {
     if (Error error = prepare_isolation(self.config)) defer_failure(error.text);
@@ -128,14 +135,14 @@ int remove_library(spank_t handle) {
 int set_mps_share(spank_t handle) {
   const Step &self = step();
   if (self.config.sm == node::SmBy::option || self.config.sm == node::SmBy::live) return 0;
-  region::Snapshot region;
-  if (Error error = region::Snapshot::read(self.config.directory().job(self.job.id).path().c_str(), region::Trust::root,
-                                           region::Detail::memory, &region)) {
+  node::RegionLimits region;
+  if (Error error =
+          read_region_limits(self.config.directory(), std::to_string(self.job.id), region::Trust::root, &region)) {
     return refuse(handle, error.text);
   }
   std::uint32_t percent = 100;  // MPS knows one share for all of a process's GPUs
-  for (unsigned dev = 0; dev < region.ndev(); ++dev) percent = std::min(percent, region.device(dev).sm_percent);
-  if (percent == 100 || region.job().launch_hooks != 0) return 0;
+  for (const region::DeviceSpec &device : region.devices) percent = std::min(percent, device.sm_percent);
+  if (percent == 100 || region.job.launch_hooks != 0) return 0;
   if (is_first_task(handle)) log_debug("step of job %u: %s=%u", self.job.id, kMpsShare, percent);
   return spank_setenv(handle, kMpsShare, std::to_string(percent).c_str(), 1) == ESPANK_SUCCESS
              ? 0
@@ -217,6 +224,11 @@ void task_exit(spank_t /*handle*/) {
   const std::int64_t now = std::time(nullptr);
   if (self.can_audit && (last || now != self.audited)) self.can_audit = audit_job(self.config, self.job);
   self.audited = now;
+  if (self.config.audit != node::Audit::off) {
+    for (const std::string &finding : take_findings(self.config.directory().job(self.job.id))) {
+      log_error("%s", finding.c_str());
+    }
+  }
   if (last && self.config.summary != node::Summary::never) summarize();
 }
 

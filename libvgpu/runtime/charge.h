@@ -6,6 +6,7 @@
 #include "contexts.h"
 #include "devices.h"
 #include "driver/table.h"
+#include "imports.h"
 #include "pool_memory.h"
 #include "refusal.h"
 #include "reserve.h"
@@ -98,7 +99,6 @@ CUresult allocate_blocks(const Place &place, std::uint64_t bytes, Size size, Cal
 // work(place) where the calling thread allocates: never on a device that is not the job's.
 template <typename Call, typename Undo, typename Work>
 CUresult allocate_here(Call call, Undo undo, Work work) {
-  settle_untracked_when_due();
   Place place;
   if (__builtin_expect(!current_place(&place), false)) return call_without_place(call, undo);
   return __builtin_expect(place.dev == kNotInJob, false) ? charge(place.dev, 0) : work(place);
@@ -113,8 +113,12 @@ CUresult allocate_linear(const Pointer &made, std::uint64_t bytes, Size size, Ca
     const auto add = [&](const Allocation &allocation, Allocation *displaced) {
       return add_large(made, block, allocation, displaced);
     };
-    if (bytes >= block) return allocate_blocks(place, bytes, size, call, actual, add, undo);
+    if (bytes >= block) {
+      settle_untracked_when_due();
+      return allocate_blocks(place, bytes, size, call, actual, add, undo);
+    }
 
+    settle_untracked_now_and_then();
     const CUresult result = call();
     if (result != CUDA_SUCCESS) return result;
     if (__builtin_expect(!is_piece(made, actual(), block), false)) {
@@ -146,6 +150,13 @@ CUresult release(std::uint64_t key, Call call) {
   return result;
 }
 
+// Perhaps another process's, opened as a pool's pointer: that is freed as if it were ours.
+inline void close_import(std::uint64_t pointer) {
+  if (__builtin_expect(!has_imports(), true)) return;
+  import_closed(pointer);
+  note_untracked_growth();  // whose maker is gone may have been charged here
+}
+
 template <typename Call>
 CUresult release_pointer(std::uint64_t pointer, Call call) {
   const Mode now = mode();
@@ -154,6 +165,7 @@ CUresult release_pointer(std::uint64_t pointer, Call call) {
   const Taken taken = allocation_words::take_pointer(pointer, &word);
   const CUresult result = call();
   if (taken == Taken::not_ours) {
+    if (result == CUDA_SUCCESS) close_import(pointer);
     // Perhaps a pool's: it goes back there.
     note_pools_may_shrink();
     recheck_pools_when_due();

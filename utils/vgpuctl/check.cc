@@ -2,10 +2,12 @@
 #include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <set>
@@ -14,9 +16,11 @@
 #include "findings.h"
 #include "node/counted_processes.h"
 #include "node/node.h"
+#include "node/private_region.h"
 #include "node/probe.h"
 #include "node/proc_files.h"
 #include "node/values.h"
+#include "node/watcher.h"
 #include "view.h"
 
 namespace vgpu::ctl {
@@ -102,11 +106,31 @@ void check_directory(const Options &options, Findings *findings) {
   }
 }
 
+// Private regions lie in a directory that anybody could have made before.
+void check_private_directory(Findings *findings) {
+  const std::string path = node::private_directory(node::runtime_directory(std::getenv("XDG_RUNTIME_DIR")));
+  struct stat status;
+  if (lstat(path.c_str(), &status) != 0 || node::is_own_directory(path)) return;
+  findings->warn(path + ": is uid " + std::to_string(status.st_uid) +
+                 "'s, not yours; nothing in it is looked at, and vgpu-run refuses to run. Have it removed");
+}
+
+// Whether anybody audits; limits hold without.
+void check_watcher(const Options &options, Findings *findings) {
+  if (geteuid() != 0) return;  // only root sees the lock
+  if (node::watcher_runs(options.directory())) {
+    findings->ok("vgpu-watch: runs");
+  } else {
+    findings->warn(node::kNoWatcher);
+  }
+}
+
 void check_regions(const Options &options, Findings *findings) {
   const NodeView view = look(options, region::Detail::liveness);
   for (const Trouble &trouble : view.troubles) findings->fail(trouble.error);
   unsigned stale = 0;
   for (const RegionView &region : view.regions) {
+    if (region.damage) findings->warn(region.damage);
     if (region.state != State::stale) continue;
     ++stale;
     findings->stale("job " + region.job + " of " + region.user +
@@ -157,6 +181,8 @@ int check(const Options &options) {
   check_contexts(options, &findings);
   check_directory(options, &findings);
   check_install(options, &findings);
+  check_private_directory(&findings);
+  check_watcher(options, &findings);
   check_regions(options, &findings);
   if (options.pid != 0) check_process(options, &findings);
   return findings.show(wants_color(options.color));

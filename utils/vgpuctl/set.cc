@@ -9,9 +9,9 @@
 #include "commands.h"
 #include "node/admission.h"
 #include "node/history.h"
+#include "node/plugstack.h"
 #include "node/print_error.h"
 #include "node/values.h"
-#include "plugstack.h"
 #include "status.h"
 
 namespace vgpu::ctl {
@@ -75,14 +75,15 @@ Error check_room(const Options &options, const RegionView &region, const std::ve
       continue;
     if (device.device_bytes == 0) continue;
     region::DeviceSpec spec;
-    spec.identity = region.snapshot->device(change.limits.dev).identity;
-    spec.usable_bytes = region.snapshot->device(change.limits.dev).usable_bytes;
+    std::snprintf(spec.identity.uuid, sizeof spec.identity.uuid, "%s", device.uuid.c_str());
+    spec.identity.memory_bytes = device.device_bytes;
+    spec.usable_bytes = device.usable_bytes;
     spec.memory_limit = change.limits.memory_limit;
     larger.push_back(spec);
   }
   if (larger.empty()) return {};
-  Plugstack site;  // where it says nothing, nobody overcommits
-  Error unknown = read_plugstack(options, &site);
+  node::Plugstack site;  // where it says nothing, nobody overcommits
+  Error unknown = node::read_plugstack(options.plugstack, &site);
   if (!unknown) unknown = site.bad_keys;
   std::vector<Error> unreadable;
   const Error error = node::admit(options.directory(), site.config.overcommit_percent, region.job, larger, &unreadable);
@@ -99,7 +100,10 @@ Error check_room(const Options &options, const RegionView &region, const std::ve
 
 Error change_all(const RegionView &region, const std::vector<Change> &changes) {
   for (const Change &change : changes) {
-    const Error error = change_limits(region.path.c_str(), region::Trust::root_or_self, change.limits);
+    // What the job's user did to his own file vetoes nothing.
+    Error damage;
+    const Error error = change_limits(region.path.c_str(), region::Trust::root_or_self, change.limits, &damage);
+    if (damage) node::print_error("%s", damage.text);
     const bool not_hooked = change.limits.sm_percent != region::LimitChange::kKeepSm && !region.launch_hooks;
     if (error.fault == Fault::invalid && not_hooked) {
       return make_error(error.fault, "%s; start it with --gpu-sm, or set sm=live in plugstack.conf for all jobs",
