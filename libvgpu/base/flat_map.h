@@ -23,8 +23,11 @@ class FlatMap {
   std::uint64_t *find(std::uint64_t key) { return find(key, hash(key)); }
   std::uint64_t *find(std::uint64_t key, std::uint64_t hashed) {
     if (used_ == 0) return nullptr;
-    Entry &entry = entries_[place(key, hashed)];
-    return entry.key != 0 ? &entry.value : nullptr;
+    for (std::size_t at = home(hashed);; at = next(at)) {
+      Entry &entry = entries_[at];
+      if (entry.key == key) return &entry.value;
+      if (entry.key == 0) return nullptr;
+    }
   }
 
   // The value of the key, 0 if it is new. Null: no memory.

@@ -25,11 +25,11 @@ struct Operation {
 enum class Commit : std::uint8_t { done, no_room };
 
 // Finishes the lane half of the operation that committed the device word `seen`. Idempotent.
-void help(const Usage &usage, unsigned dev, std::uint64_t seen);
+void help(Usage usage, unsigned dev, std::uint64_t seen);
 
 // Makes a published operation count, exactly once however many processes try. With a limit (in bytes), only if the new
 // total stays within it. `total_units`, if given, gets the total this call made.
-Commit commit(const Usage &usage, unsigned dev, const Operation &operation, const Word *limit_bytes,
+Commit commit(Usage usage, unsigned dev, const Operation &operation, const Word *limit_bytes,
               std::uint64_t *total_units = nullptr);
 
 // One whole operation of a lane's owner: add `units` to the lane, or take at most that much away. Only one at a time per
@@ -46,19 +46,19 @@ struct LaneResult {
   std::uint64_t units_after = 0;
   std::uint64_t total_units = 0;  // of the device, as this operation made it
 };
-LaneResult change_lane(const Usage &usage, unsigned dev, const LaneChange &change);
+LaneResult change_lane(Usage usage, unsigned dev, const LaneChange &change);
 
 // Raises the device's peak to a total that was there; by whoever then made it less.
-void raise_peak(const Usage &usage, unsigned dev, std::uint64_t units);
+void raise_peak(Usage usage, unsigned dev, std::uint64_t units);
 
 // What a lane counts for while the device word is `total`. Both words of the lane are plain copies.
 std::uint64_t effective_units(std::uint64_t lane, std::uint64_t total, std::uint64_t current, std::uint64_t next);
 
 // False: the slot never counted for memory on the device, so a sweep can pass it by.
-bool was_ever_used(const Usage &usage, unsigned slot, unsigned dev);
+bool was_ever_used(Usage usage, unsigned slot, unsigned dev);
 
 // Gives back all that a slot holds and then the slot itself. `owner` is its full owner word, PROVEN dead. Any number of
 // processes may do this at once, also long after the slot went to somebody else. True in the one that freed the slot.
-bool reclaim(const Usage &usage, unsigned slot, std::uint64_t owner);
+bool reclaim(Usage usage, unsigned slot, std::uint64_t owner);
 
 }  // namespace vgpu::region

@@ -13,7 +13,7 @@ using std::memory_order_release;
 namespace {
 
 // Brings about what `fixed` says, and opens the guard again.
-void finish(const Usage &usage, const GuardedLane &which, std::uint64_t fixed) {
+void finish(Usage usage, const GuardedLane &which, std::uint64_t fixed) {
   Word &guard = guard_of(usage, which);
   Lane &lane = usage.lane(which.number(), which.dev);
   const GuardWord decided = GuardWord::unpack(fixed);
@@ -49,13 +49,7 @@ void finish(const Usage &usage, const GuardedLane &which, std::uint64_t fixed) {
 
 }  // namespace
 
-std::uint64_t idle_units_of(const Usage &usage, const GuardedLane &lane) {
-  // Acquire: the guard before the lane.
-  const std::uint64_t guard = guard_of(usage, lane).load(memory_order_acquire);
-  return idle_units(guard, usage.lane(lane.number(), lane.dev).current.load(memory_order_acquire));
-}
-
-std::uint64_t close_guard(const Usage &usage, const GuardedLane &lane) {
+std::uint64_t close_guard(Usage usage, const GuardedLane &lane) {
   Word &guard = guard_of(usage, lane);
   std::uint64_t seen = guard.load(memory_order_acquire);
   VGPU_STEP(guard_read);
@@ -80,7 +74,7 @@ std::uint64_t close_guard(const Usage &usage, const GuardedLane &lane) {
   }
 }
 
-void open_guard(const Usage &usage, const GuardedLane &lane, std::uint64_t idle) {
+void open_guard(Usage usage, const GuardedLane &lane, std::uint64_t idle) {
   // Relaxed: we changed it last.
   const LaneWord now = LaneWord::unpack(usage.lane(lane.number(), lane.dev).current.load(memory_order_relaxed));
   const std::uint64_t target = now.units > idle ? now.units - idle : 0;
@@ -89,7 +83,7 @@ void open_guard(const Usage &usage, const GuardedLane &lane, std::uint64_t idle)
   VGPU_STEP(guard_opened);
 }
 
-bool fix_lane(const Usage &usage, const GuardedLane &lane, std::uint64_t open, std::uint64_t target) {
+bool fix_lane(Usage usage, const GuardedLane &lane, std::uint64_t open, std::uint64_t target) {
   GuardWord word = GuardWord::unpack(open);
   if (word.state != GuardWord::kOpen || target > kMaxUnits) return false;
   word.state = GuardWord::kFixed;
@@ -102,7 +96,7 @@ bool fix_lane(const Usage &usage, const GuardedLane &lane, std::uint64_t open, s
   return decided;
 }
 
-std::uint64_t steal_idle_units(const Usage &usage, unsigned dev, unsigned slot) {
+std::uint64_t steal_idle_units(Usage usage, unsigned dev, unsigned slot) {
   const GuardedLane lane = {dev, slot, Guarded::other};
   Word &guard = guard_of(usage, lane);
   for (;;) {
@@ -121,7 +115,7 @@ std::uint64_t steal_idle_units(const Usage &usage, unsigned dev, unsigned slot) 
   }
 }
 
-bool retire_guard(const Usage &usage, const GuardedLane &lane, std::uint64_t owner) {
+bool retire_guard(Usage usage, const GuardedLane &lane, std::uint64_t owner) {
   Word &guard = guard_of(usage, lane);
   std::uint64_t seen = guard.load(memory_order_acquire);
   VGPU_STEP(guard_read);

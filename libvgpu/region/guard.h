@@ -29,7 +29,7 @@ struct GuardedLane {
   std::uint64_t number() const { return lane_number(slot, kind_of(which)); }
 };
 
-inline Word &guard_of(const Usage &usage, const GuardedLane &lane) {
+inline Word &guard_of(Usage usage, const GuardedLane &lane) {
   return usage.slot_more(lane.slot, lane.dev).guards[static_cast<unsigned>(lane.which)];
 }
 
@@ -41,11 +41,24 @@ constexpr std::uint64_t idle_units(std::uint64_t guard, std::uint64_t current) {
   return lane.units - word.target;
 }
 
-std::uint64_t idle_units_of(const Usage &usage, const GuardedLane &lane);
+// A lane's guard and what it guards, for who has looked them up already.
+struct GuardedWords {
+  Word &guard;
+  const Word &current;
+};
+inline GuardedWords words_of(Usage usage, const GuardedLane &lane) {
+  return {guard_of(usage, lane), usage.lane(lane.number(), lane.dev).current};
+}
+
+inline std::uint64_t idle_units_of(const GuardedWords &words) {
+  // Acquire: the guard before the lane.
+  const std::uint64_t guard = words.guard.load(std::memory_order_acquire);
+  return idle_units(guard, words.current.load(std::memory_order_acquire));
+}
 
 // The owner, one thread at a time: from here to open_guard() nobody else changes the lane. Returns what of it is idle.
-std::uint64_t close_guard(const Usage &usage, const GuardedLane &lane);
-void open_guard(const Usage &usage, const GuardedLane &lane, std::uint64_t idle);
+std::uint64_t close_guard(Usage usage, const GuardedLane &lane);
+void open_guard(Usage usage, const GuardedLane &lane, std::uint64_t idle);
 
 // The owner, any thread: moves `units` from idle to used, or back as long as no more than `most` are idle. One CAS.
 enum class Moved : std::uint8_t {
@@ -58,51 +71,48 @@ enum class Moved : std::uint8_t {
 inline constexpr std::uint64_t kStay = ~std::uint64_t{0};
 
 template <typename Decide>
-Moved move_target(const Usage &usage, const GuardedLane &lane, std::uint64_t *before, Decide decide) {
-  Word &guard = guard_of(usage, lane);
-  const Word &current = usage.lane(lane.number(), lane.dev).current;
-  std::uint64_t seen = guard.load(std::memory_order_acquire);
+Moved move_target(const GuardedWords &words, std::uint64_t *before, Decide decide) {
+  std::uint64_t seen = words.guard.load(std::memory_order_acquire);
   VGPU_STEP(guard_read);
   for (;;) {
     GuardWord word = GuardWord::unpack(seen);
-    if (word.state != GuardWord::kOpen) return Moved::closed;
-    *before = idle_units(seen, current.load(std::memory_order_acquire));
+    if (__builtin_expect(word.state != GuardWord::kOpen, false)) return Moved::closed;
+    *before = idle_units(seen, words.current.load(std::memory_order_acquire));
     word.target = decide(word.target, *before);
-    if (word.target == kStay) {
+    if (__builtin_expect(word.target == kStay, false)) {
       // The lane may be newer than the guard: then we know nothing.
-      const std::uint64_t again = guard.load(std::memory_order_acquire);
+      const std::uint64_t again = words.guard.load(std::memory_order_acquire);
       if (again == seen) return Moved::no;
       seen = again;
       continue;
     }
     // If the guard is still the same, so is the lane: its sequence number is part of the word.
     const bool moved =
-        guard.compare_exchange_strong(seen, word.pack(), std::memory_order_acq_rel, std::memory_order_acquire);
+        words.guard.compare_exchange_strong(seen, word.pack(), std::memory_order_acq_rel, std::memory_order_acquire);
     VGPU_STEP(guard_moved);
-    if (moved) return Moved::yes;
+    if (__builtin_expect(moved, true)) return Moved::yes;
   }
 }
 
 // `before`: how many were idle; only if it says yes.
-inline Moved use_idle_units(const Usage &usage, const GuardedLane &lane, std::uint64_t units, std::uint64_t *before) {
-  return move_target(usage, lane, before, [units](std::uint64_t target, std::uint64_t idle) {
+inline Moved use_idle_units(const GuardedWords &words, std::uint64_t units, std::uint64_t *before) {
+  return move_target(words, before, [units](std::uint64_t target, std::uint64_t idle) {
     return idle >= units ? target + units : kStay;
   });
 }
 
-inline Moved add_idle_units(const Usage &usage, const GuardedLane &lane, std::uint64_t units, std::uint64_t most,
-                            std::uint64_t *before) {
-  return move_target(usage, lane, before, [units, most](std::uint64_t target, std::uint64_t idle) {
+inline Moved add_idle_units(const GuardedWords &words, std::uint64_t units, std::uint64_t most, std::uint64_t *before) {
+  return move_target(words, before, [units, most](std::uint64_t target, std::uint64_t idle) {
     return idle + units <= most && target >= units ? target - units : kStay;
   });
 }
 
 // Anybody: makes the lane `target` if its guard is still `open`, as it was seen. True in the one that decided it.
-bool fix_lane(const Usage &usage, const GuardedLane &lane, std::uint64_t open, std::uint64_t target);
+bool fix_lane(Usage usage, const GuardedLane &lane, std::uint64_t open, std::uint64_t target);
 // Anybody: takes what is idle; how many units.
-std::uint64_t steal_idle_units(const Usage &usage, unsigned dev, unsigned slot);
+std::uint64_t steal_idle_units(Usage usage, unsigned dev, unsigned slot);
 
 // Before a dead rank's lane is emptied: nothing is fixed and nothing can be. `owner` as for reclaim(); false: recycled.
-bool retire_guard(const Usage &usage, const GuardedLane &lane, std::uint64_t owner);
+bool retire_guard(Usage usage, const GuardedLane &lane, std::uint64_t owner);
 
 }  // namespace vgpu::region

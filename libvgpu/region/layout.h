@@ -126,7 +126,7 @@ struct alignas(kLine) DeviceUsage {
 static_assert(sizeof(DeviceUsage) == 3 * kLine && offsetof(DeviceUsage, tat) == 2 * kLine);
 
 struct Lane {
-  Word current;  // applied by the owner, by any helper of its operation and by reclaimers, only by CAS
+  Word current;  // applied by the owner, by a store; by any helper of its operation and by reclaimers, only by CAS
   Word next;     // published by the owner under its private mutex; by reclaimers, once it is dead, by CAS
 };
 
@@ -201,7 +201,8 @@ constexpr std::size_t usage_size(unsigned ndev, std::uint32_t layout = kLayoutVe
   return layout == 1 ? appendix_offset(ndev) : slots_more_offset(ndev) + kSlots * slot_size(ndev);
 }
 
-// A mapped (or copied) usage file. `ndev` and `layout` come from `limits`, never from the user's own file.
+// A mapped (or copied) usage file. `ndev` and `layout` come from `limits`, never from the user's own file. Passed by value on
+// hot paths: it stays in two registers, where behind a reference it would be read again after every atomic.
 class Usage {
  public:
   Usage() = default;

@@ -57,6 +57,11 @@ Rank::Process *Rank::attach_now() {
   process_->trouble = claim.fault;
   if (claim.fault != Fault::none) return nullptr;
   process_->slot = claim.slot;
+  process_->shared_owner = &region_->usage().owner(claim.slot);
+  for (unsigned dev = 0; dev < region_->ndev(); ++dev) {
+    process_->devices[dev].lanes = &region_->usage().lanes(claim.slot, dev);
+    if (region_->usage().has_appendix()) process_->devices[dev].more = &region_->usage().slot_more(claim.slot, dev);
+  }
   forget_sharing(region_->usage(), claim.slot);
   process_->info = {};
   process_->info.start_time = claim.start_time;
@@ -77,61 +82,51 @@ Rank::Process *Rank::attach_again(std::uint64_t mine) {
 
 namespace {
 
-// Whether others may change the lane of this kind, and so must be kept out while its owner does.
-bool is_guarded(const Usage &usage, Kind kind) {
-  return usage.has_appendix() && (kind == Kind::context || kind == Kind::other);
-}
+// Lanes that nobody else changes while their owner lives. The others have guards, where the region has an appendix.
 bool is_ours_alone(Kind kind) { return kind == Kind::module || kind == Kind::data; }
 
 }  // namespace
 
-// Flattened for the same reason as change_lane().
-[[gnu::flatten]] Commit Rank::change(Process &process, unsigned dev, Kind kind, const Change &change) {
-  const Usage &usage = region_->usage();
+Commit Rank::change(Process &process, unsigned dev, Kind kind, const Change &change) {
+  const Usage usage = region_->usage();
   Process::Device &device = process.devices[dev];
-  const std::uint64_t number = lane_number(process.slot, static_cast<unsigned>(kind));
-  const GuardedLane lane = {dev, process.slot, kind == Kind::context ? Guarded::context : Guarded::other};
-  const bool guarded = is_guarded(usage, kind);
+  const LaneChange of_lane = {lane_number(process.slot, static_cast<unsigned>(kind)), change.grow, change.units,
+                              change.limit_bytes};
   LaneResult result;
   std::uint64_t idle = 0;
   {
     ScopedLock lock(device.mutex);
-    if (guarded) idle = close_guard(usage, lane);
-    result = change_lane(usage, dev, {number, change.grow, change.units, change.limit_bytes});
-    if (guarded && (kind != Kind::context || device.contexts_in_progress == 0)) open_guard(usage, lane, idle);
-    if (result.commit == Commit::no_room) return Commit::no_room;
-    if (is_ours_alone(kind)) {
+    if (__builtin_expect(is_ours_alone(kind), true)) {
+      result = change_lane(usage, dev, of_lane);
+      if (result.commit == Commit::no_room) return Commit::no_room;
       const std::uint64_t held = device.held_units.load(memory_order_relaxed);
       device.held_units.store(held - result.units_before + result.units_after, memory_order_relaxed);
+    } else {
+      const GuardedLane lane = {dev, process.slot, kind == Kind::context ? Guarded::context : Guarded::other};
+      if (usage.has_appendix()) idle = close_guard(usage, lane);
+      result = change_lane(usage, dev, of_lane);
+      const bool stays_closed = kind == Kind::context && device.contexts_in_progress != 0;
+      if (usage.has_appendix() && !stays_closed) open_guard(usage, lane, idle);
+      if (result.commit == Commit::no_room) return Commit::no_room;
     }
   }
   if (change.grow) device.grown.store(true, memory_order_relaxed);
   if (change.grow || change.never_was) return Commit::done;
   const std::uint64_t gone = result.units_before - result.units_after;
   const std::uint64_t total = result.total_units + gone, held = held_units(process, dev) + gone;
+  const std::uint64_t peak = usage.device(dev).peak_units.load(memory_order_relaxed);
+  const std::uint64_t own_peak = device.peak_units.load(memory_order_relaxed);
+  if (total <= peak && held <= own_peak) return Commit::done;
   // What is idle is asked for only where it can matter.
-  if (total > usage.device(dev).peak_units.load(memory_order_relaxed) ||
-      held > device.peak_units.load(memory_order_relaxed)) {
-    raise_peaks(process, dev, total, held, kind == Kind::other ? idle : units_for(this->idle(dev)));
-  }
+  if (kind != Kind::other && device.more != nullptr) idle = idle_units_of(device.blocks());
+  if (total > peak + idle || held > own_peak + idle) raise_peaks(process, dev, total, held, idle);
   return Commit::done;
-}
-
-std::uint64_t Rank::held_units(const Process &process, unsigned dev) const {
-  const SlotLanes &lanes = region_->usage().lanes(process.slot, dev);
-  std::uint64_t units = process.devices[dev].held_units.load(memory_order_relaxed);
-  for (const Kind kind : {Kind::context, Kind::other}) {
-    // Acquire: others may have changed it.
-    const Word &current = lanes.kinds[static_cast<unsigned>(kind)].current;
-    units += LaneWord::unpack(current.load(memory_order_acquire)).units;
-  }
-  return units;
 }
 
 // The most there ever was is there right before something goes. So only who gives back raises the peaks, which also keeps
 // out what was reserved and never came to be; readers add what is there now.
-void Rank::raise_peaks(Process &process, unsigned dev, std::uint64_t total_units, std::uint64_t held_units,
-                       std::uint64_t idle_units) {
+[[gnu::cold, gnu::noinline]] void Rank::raise_peaks(Process &process, unsigned dev, std::uint64_t total_units,
+                                                    std::uint64_t held_units, std::uint64_t idle_units) {
   raise_peak(region_->usage(), dev, total_units - std::min(total_units, idle_units));
   const std::uint64_t held = held_units - std::min(held_units, idle_units);
   std::atomic<std::uint64_t> &peak = process.devices[dev].peak_units;
@@ -146,19 +141,22 @@ Grant Rank::add(unsigned dev, Kind kind, std::uint64_t bytes, const Word *limit)
   Process *process = attached();
   if (process == nullptr) return Grant::detached;
   const Change growth = {true, units_for(bytes), limit};
-  if (change(*process, dev, kind, growth) == Commit::done) return Grant::granted;
+  if (__builtin_expect(change(*process, dev, kind, growth) == Commit::done, true)) return Grant::granted;
+  return make_room(*process, dev, kind, growth);
+}
 
+[[gnu::cold, gnu::noinline]] Grant Rank::make_room(Process &process, unsigned dev, Kind kind, const Change &growth) {
   // A refusal is true only if nothing is idle and no dead rank holds any of it. Outside the private mutex: other threads
   // go on.
-  if (give_up_idle(dev) != 0 && change(*process, dev, kind, growth) == Commit::done) return Grant::granted;
+  if (give_up_idle(dev) != 0 && change(process, dev, kind, growth) == Commit::done) return Grant::granted;
   sweep_device(dev, Effort::quick);
-  if (change(*process, dev, kind, growth) == Commit::done) return Grant::granted;
+  if (change(process, dev, kind, growth) == Commit::done) return Grant::granted;
   const std::uint64_t now = coarse_ms();
-  std::atomic<std::uint64_t> &thorough_ms = process->devices[dev].thorough_ms;
+  std::atomic<std::uint64_t> &thorough_ms = process.devices[dev].thorough_ms;
   if (now - thorough_ms.load(memory_order_relaxed) >= kThoroughIntervalMs) {
     thorough_ms.store(now, memory_order_relaxed);
     sweep_device(dev, Effort::thorough);
-    if (change(*process, dev, kind, growth) == Commit::done) return Grant::granted;
+    if (change(process, dev, kind, growth) == Commit::done) return Grant::granted;
   }
 
   return Grant::refused;
@@ -205,9 +203,12 @@ void Rank::sweep_device(unsigned dev, Effort effort) {
 
 std::uint64_t Rank::memory_used(unsigned dev) {
   const std::uint64_t used = region_->memory_used(dev);
-  Process::Device &device = process_->devices[dev];
-  if (memory_held(dev) == used) return used;  // all of it is ours
+  if (__builtin_expect(memory_held(dev) == used, true)) return used;  // all of it is ours
+  return used_by_the_living(dev, used);
+}
 
+[[gnu::noinline]] std::uint64_t Rank::used_by_the_living(unsigned dev, std::uint64_t used) {
+  Process::Device &device = process_->devices[dev];
   const std::uint64_t exits = region_->usage().device(dev).exits.load(memory_order_acquire);
   const std::uint64_t now = coarse_ms();
   if (exits == device.seen_exits.load(memory_order_relaxed) &&

@@ -27,53 +27,63 @@ constexpr std::uint64_t kCautiousShare = 8;
 // ---- idle blocks ----------------------------------------------------------------------------------------------------
 
 bool Rank::use_idle(unsigned dev, std::uint64_t block_bytes, bool *was_last) {
-  const Usage &usage = region_->usage();
   Process *process = attached();
-  if (process == nullptr || !usage.has_appendix()) return false;
-  const GuardedLane lane = {dev, process->slot, Guarded::other};
+  if (process == nullptr) return false;
+  const Process::Device &device = process->devices[dev];
+  if (device.more == nullptr) return false;
   const std::uint64_t units = units_for(block_bytes);
   std::uint64_t idle = 0;
-  Moved moved = use_idle_units(usage, lane, units, &idle);
-  if (moved == Moved::closed) {
-    ScopedLock lock(process->devices[dev].mutex);
-    idle = close_guard(usage, lane);
-    moved = idle >= units ? Moved::yes : Moved::no;
-    open_guard(usage, lane, idle >= units ? idle - units : idle);
-  }
+  Moved moved = use_idle_units(device.blocks(), units, &idle);
+  if (moved == Moved::closed) moved = use_idle_alone(*process, dev, units, &idle);
   if (was_last != nullptr) *was_last = idle < 2 * units;
   return moved == Moved::yes;
 }
 
+// Where the guard was closed: another thread changes the lane, and must be waited for.
+[[gnu::cold, gnu::noinline]] Moved Rank::use_idle_alone(Process &process, unsigned dev, std::uint64_t units,
+                                                        std::uint64_t *idle) {
+  const GuardedLane lane = {dev, process.slot, Guarded::other};
+  ScopedLock lock(process.devices[dev].mutex);
+  *idle = close_guard(region_->usage(), lane);
+  const bool enough = *idle >= units;
+  open_guard(region_->usage(), lane, enough ? *idle - units : *idle);
+  return enough ? Moved::yes : Moved::no;
+}
+
 void Rank::add_idle(unsigned dev, std::uint64_t block_bytes) {
-  const Usage &usage = region_->usage();
   // A child that frees what its parent allocated has nothing here to give back.
   if (process_->owner.load(memory_order_acquire) == 0) return;
   Process *process = attached();
   if (process == nullptr) return;
-  if (!usage.has_appendix()) return release(dev, Kind::other, block_bytes);
-  const GuardedLane lane = {dev, process->slot, Guarded::other};
+  Process::Device &device = process->devices[dev];
+  if (device.more == nullptr) return release(dev, Kind::other, block_bytes);
   const std::uint64_t units = units_for(block_bytes);
   std::uint64_t idle = 0;
-  bool keep = add_idle_units(usage, lane, units, kMostIdle * units, &idle) == Moved::yes;
-  if (!keep) {
-    ScopedLock lock(process->devices[dev].mutex);
-    idle = close_guard(usage, lane);
-    keep = idle + units <= kMostIdle * units;
-    open_guard(usage, lane, keep ? idle + units : idle);
-  }
+  const GuardedWords blocks = device.blocks();
+  bool keep = add_idle_units(blocks, units, kMostIdle * units, &idle) == Moved::yes;
+  if (!keep) keep = add_idle_alone(*process, dev, units, &idle);
   // The peaks as they were before. A block that is filled and emptied again and again has been seen, and no word is touched
   // that others write.
-  Process::Device &device = process->devices[dev];
-  const Word &current = usage.lane(lane.number(), dev).current;
-  const std::uint64_t other = LaneWord::unpack(current.load(memory_order_relaxed)).units;
+  const std::uint64_t other = LaneWord::unpack(blocks.current.load(memory_order_relaxed)).units;
   const std::uint64_t in_use = other - std::min(other, idle);
   if (device.grown.load(memory_order_relaxed) || in_use > device.noted_in_use.load(memory_order_relaxed)) {
     device.grown.store(false, memory_order_relaxed);
     device.noted_in_use.store(in_use, memory_order_relaxed);
-    const std::uint64_t total = DeviceWord::unpack(usage.device(dev).total.load(memory_order_relaxed)).units;
+    const std::uint64_t total = DeviceWord::unpack(region_->usage().device(dev).total.load(memory_order_relaxed)).units;
     raise_peaks(*process, dev, total, held_units(*process, dev), idle);
   }
   if (!keep) release(dev, Kind::other, block_bytes);
+}
+
+// The same, or enough seemed to be idle. False: they are.
+[[gnu::cold, gnu::noinline]] bool Rank::add_idle_alone(Process &process, unsigned dev, std::uint64_t units,
+                                                       std::uint64_t *idle) {
+  const GuardedLane lane = {dev, process.slot, Guarded::other};
+  ScopedLock lock(process.devices[dev].mutex);
+  *idle = close_guard(region_->usage(), lane);
+  const bool keep = *idle + units <= kMostIdle * units;
+  open_guard(region_->usage(), lane, keep ? *idle + units : *idle);
+  return keep;
 }
 
 bool Rank::top_up_idle(unsigned dev, std::uint64_t block_bytes) {
@@ -96,10 +106,8 @@ bool Rank::top_up_idle(unsigned dev, std::uint64_t block_bytes) {
 }
 
 std::uint64_t Rank::idle(unsigned dev) const {
-  const Usage &usage = region_->usage();
-  const unsigned own = slot();
-  if (own == kRootSlot || !usage.has_appendix()) return 0;
-  return bytes_of(idle_units_of(usage, {dev, own, Guarded::other}));
+  if (slot() == kRootSlot || process_->devices[dev].more == nullptr) return 0;
+  return bytes_of(idle_units_of(process_->devices[dev].blocks()));
 }
 
 std::uint64_t Rank::give_up_idle(unsigned dev) {

@@ -9,9 +9,16 @@ namespace vgpu::region {
 
 // Lives in pages that the kernel wipes in a forked child; see base/wiped.h. All zeroes means detached and unlocked.
 struct Rank::Process {
-  // Serialises this process's operations on one device: a lane has one owner, not one per thread.
+  // Serialises this process's operations on one device: a lane has one owner, not one per thread. None of them waits for
+  // anything while it holds the mutex.
   struct Device {
-    Mutex mutex;
+    FastMutex mutex;
+    // Our own words of the region. Written before `owner`; `more` is null in a region without an appendix.
+    SlotLanes *lanes;
+    SlotMore *more;
+    GuardedWords blocks() const {
+      return {more->guards[static_cast<unsigned>(Guarded::other)], lanes->kinds[kind_of(Guarded::other)].current};
+    }
     std::atomic<std::uint64_t> held_units;  // in lanes that nobody else changes; written under `mutex`
     std::atomic<std::uint64_t> peak_units;  // the most it held of every kind; written under Process::mutex
     // What is known to be in the peaks: nothing was charged since, and of lane `other` no more than this was in use.
@@ -26,6 +33,7 @@ struct Rank::Process {
   Mutex mutex;                       // attach, leave, and `info`
   std::atomic<std::uint64_t> owner;  // our owner word; 0: detached. Written under `mutex`, read by every operation
   unsigned slot;                     // written before `owner`
+  const Word *shared_owner;          // the region's word of it; written before `owner`
   Fault trouble VGPU_GUARDED_BY(mutex);
   std::uint64_t tried_ms VGPU_GUARDED_BY(mutex);  // when it last looked for a slot
   InfoValues info VGPU_GUARDED_BY(mutex);         // the shared block is a copy of it
@@ -37,10 +45,21 @@ struct Rank::Process {
 inline Rank::Process *Rank::attached() {
   const std::uint64_t mine = process_->owner.load(std::memory_order_acquire);
   if (__builtin_expect(mine != 0, true)) {
-    const std::uint64_t now = region_->usage().owner(process_->slot).load(std::memory_order_relaxed);
+    const std::uint64_t now = process_->shared_owner->load(std::memory_order_relaxed);
     if (__builtin_expect(((now ^ mine) & ~OwnerWord::State::put(OwnerWord::State::kMask)) == 0, true)) return process_;
   }
   return attach_again(mine);
+}
+
+inline std::uint64_t Rank::held_units(const Process &process, unsigned dev) {
+  const SlotLanes &lanes = *process.devices[dev].lanes;
+  std::uint64_t units = process.devices[dev].held_units.load(std::memory_order_relaxed);
+  for (const Kind kind : {Kind::context, Kind::other}) {
+    // Acquire: others may have changed it.
+    const Word &current = lanes.kinds[static_cast<unsigned>(kind)].current;
+    units += LaneWord::unpack(current.load(std::memory_order_acquire)).units;
+  }
+  return units;
 }
 
 template <typename Update>

@@ -23,6 +23,7 @@
 #include "base/error.h"
 #include "base/scoped.h"
 #include "correct.h"
+#include "guard.h"
 #include "layout.h"
 #include "liveness.h"
 #include "owner.h"
@@ -189,10 +190,14 @@ class Rank {
   };
   Commit change(Process &process, unsigned dev, Kind kind, const Change &change);
   void give_back(unsigned dev, Kind kind, const Change &shrinking);
-  std::uint64_t held_units(const Process &process, unsigned dev) const;
+  static std::uint64_t held_units(const Process &process, unsigned dev);
   void raise_peaks(Process &process, unsigned dev, std::uint64_t total_units, std::uint64_t held_units,
                    std::uint64_t idle_units);
   Grant add(unsigned dev, Kind kind, std::uint64_t bytes, const Word *limit);
+  Grant make_room(Process &process, unsigned dev, Kind kind, const Change &growth);
+  std::uint64_t used_by_the_living(unsigned dev, std::uint64_t used);
+  Moved use_idle_alone(Process &process, unsigned dev, std::uint64_t units, std::uint64_t *idle);
+  bool add_idle_alone(Process &process, unsigned dev, std::uint64_t units, std::uint64_t *idle);
   SelfIdentity self();
   void sweep_device(unsigned dev, Effort effort);
   template <typename Update>

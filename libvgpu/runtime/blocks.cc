@@ -54,8 +54,8 @@ bool take_piece_out(std::uint64_t pointer) {
 
 }  // namespace
 
-bool finish_piece(std::uint64_t pointer, const Allocation &whole, Within within, Piece piece,
-                  const Allocation &displaced) {
+[[gnu::cold]] bool finish_piece(std::uint64_t pointer, const Allocation &whole, Within within, Piece piece,
+                                const Allocation &displaced) {
   const std::uint64_t block = region::bytes_of(whole.units);
   if (displaced.units != 0) give_back(displaced);
   if (piece != Piece::unpaid_block) return piece == Piece::new_block;
@@ -63,16 +63,6 @@ bool finish_piece(std::uint64_t pointer, const Allocation &whole, Within within,
   if (!pay_block(pointer, block)) rank().add_idle(whole.dev, block);
   rank().top_up_idle(whole.dev, block);
   return true;
-}
-
-void give_back(const Allocation &allocation) {
-  const std::uint64_t bytes = region::bytes_of(allocation.units);
-  if (allocation.unpaid || bytes == 0) return;
-  if (allocation.small) {
-    rank().add_idle(allocation.dev, bytes);
-  } else {
-    rank().release(allocation.dev, region::Kind::data, bytes);
-  }
 }
 
 void leave_behind(const Allocation &allocation) {

@@ -43,15 +43,27 @@ inline bool use_idle_block(unsigned dev, std::uint64_t block) {
   return true;
 }
 
-inline bool keep_piece(std::uint64_t pointer, std::uint64_t block, const Allocation &whole, Within within) {
-  Allocation displaced;
-  const Piece piece = add_piece(pointer, block, whole, use_idle_block, &displaced);
-  const bool paid = piece == Piece::shared_block || (piece == Piece::new_block && displaced.units == 0);
-  return __builtin_expect(paid, true) || finish_piece(pointer, whole, within, piece, displaced);
+// Inline, so that what the block holds is put into one word and never into memory.
+[[gnu::always_inline]] inline bool keep_piece(std::uint64_t pointer, std::uint64_t block, const Allocation &whole,
+                                              Within within) {
+  const std::uint64_t first = allocation_words::pack_first_piece(whole);
+  std::uint64_t displaced = 0;
+  const Piece piece = allocation_words::add_piece(pointer, block, first, use_idle_block, &displaced);
+  if (__builtin_expect(piece == Piece::shared_block, true)) return true;
+  if (__builtin_expect(piece == Piece::new_block && displaced == 0, true)) return true;
+  return finish_piece(pointer, allocation_words::unpack(first), within, piece, allocation_words::unpack(displaced));
 }
 
 // What was taken out of the table, or displaced there, and is gone.
-void give_back(const Allocation &allocation);
+inline void give_back(const Allocation &allocation) {
+  const std::uint64_t bytes = region::bytes_of(allocation.units);
+  if (allocation.unpaid || bytes == 0) return;
+  if (allocation.small) {
+    rank().add_idle(allocation.dev, bytes);
+  } else {
+    rank().release(allocation.dev, region::Kind::data, bytes);
+  }
+}
 // What was taken out and will be gone some time, or is others' to free: measured until then.
 void leave_behind(const Allocation &allocation);
 // What was taken out, and the driver did not free.

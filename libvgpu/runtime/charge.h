@@ -163,18 +163,22 @@ template <typename Call>
 CUresult release_pointer(std::uint64_t pointer, Call call) {
   const Mode now = mode();
   if (now != Mode::active) return now == Mode::inert ? call() : kNotReady;
-  Allocation allocation;
-  const Taken taken = take_pointer(pointer, &allocation);
+  std::uint64_t word = 0;
+  const Taken taken = allocation_words::take_pointer(pointer, &word);
   const CUresult result = call();
-  if (__builtin_expect(result != CUDA_SUCCESS && taken != Taken::not_ours, false)) {
-    put_back_pointer(pointer, allocation, taken);
-  } else if (taken == Taken::not_ours) {
+  if (taken == Taken::not_ours) {
     freed_what_is_in_no_table(pointer, result);
-  } else if (__builtin_expect(allocation.shared && taken != Taken::piece, false)) {
-    leave_behind(allocation);
-    settle_untracked(allocation.dev, region::Kind::data);
+    return result;
+  }
+  // Unpacked only where it is needed: most of what is freed is a piece of a block that stays.
+  if (__builtin_expect(result != CUDA_SUCCESS, false)) {
+    put_back_pointer(pointer, allocation_words::unpack(word), taken);
+  } else if (taken != Taken::piece && __builtin_expect(allocation_words::Shared::get(word) != 0, false)) {
+    const Allocation shared = allocation_words::unpack(word);
+    leave_behind(shared);
+    settle_untracked(shared.dev, region::Kind::data);
   } else if (taken != Taken::piece) {
-    give_back(allocation);
+    give_back(allocation_words::unpack(word));
   }
   return result;
 }

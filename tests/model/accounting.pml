@@ -278,8 +278,15 @@ inline help() {
 #define LOAD_LIMIT bound = limit
 #endif
 
-/* Moves lane l from c to nx, which is published. Leaves `refused`. `gain` is what the rank may then really allocate. */
-inline commit(l, check, gain) {
+#ifdef MUT_ANYBODY_APPLIES_BY_STORE
+#define BY_STORE(own) true
+#else
+#define BY_STORE(own) own
+#endif
+
+/* Moves lane l from c to nx, which is published. Leaves `refused`. `gain` is what the rank may then really allocate.
+ * The lane's owner (`own`) applies by a store, everybody else by CAS. */
+inline commit(l, own, check, gain) {
 #ifdef MUT_LIMIT_READ_ONCE
   atomic { bound = limit; STEP }
 #endif
@@ -303,7 +310,7 @@ inline commit(l, check, gain) {
 #elif defined(MUT_COMMIT_WAITS)
      do :: atomic { cur[d.lane].seq + 1 == d.seq && D_IS_STILL_d -> STEP } :: else -> break od;
 #else
-     help();
+     if :: tagged || d.lane != l -> help() :: else fi;  /* else it was applied: cur was read after D */
 #endif
      if :: tagged -> break :: else fi;
      atomic {
@@ -318,7 +325,11 @@ inline commit(l, check, gain) {
        INVARIANT; STEP
      }
      if
-     :: atomic { swapped -> CRASH; if :: SAME(cur[l], c) -> COPY(cur[l], nx) :: else fi; INVARIANT; STEP }
+     :: atomic {
+          swapped -> CRASH;
+          if :: BY_STORE(own) || SAME(cur[l], c) -> COPY(cur[l], nx) :: else fi;
+          INVARIANT; STEP
+        }
         break
      :: !swapped
      fi
@@ -368,7 +379,7 @@ inline finish(s) {
           INVARIANT; STEP
         }
      fi;
-     if :: published -> published = 0; commit(LANE(s, 1), false, 0); break :: else fi
+     if :: published -> published = 0; commit(LANE(s, 1), false, false, 0); break :: else fi
   od;
   CLEAR(c); CLEAR(p); CLEAR(nx); same = 0;
   atomic { CRASH; if :: GUARD_IS_STILL_g(s) -> SET_GUARD(s, OPEN, g.target, g.seq + 1) :: else fi; STEP }
@@ -481,7 +492,7 @@ inline reclaim(s) {
                 INVARIANT; STEP
               }
            fi;
-           if :: published -> published = 0; commit(LANE(s, k), false, 0); k++ :: else fi
+           if :: published -> published = 0; commit(LANE(s, k), false, false, 0); k++ :: else fi
         fi
      fi
   :: else -> break
@@ -680,7 +691,7 @@ proctype rank(byte me) CAN_RUN {
         close(slot);
         atomic { COPY(c, cur[lane]); STEP }
         atomic { CRASH; nx.seq = c.seq + 1; nx.val = c.val - 1; COPY(next[lane], nx); INVARIANT; STEP }
-        commit(lane, false, 0);
+        commit(lane, true, false, 0);
         CLEAR(c); CLEAR(nx);
         OPEN_GUARD(slot);
         op = NOTHING
@@ -695,7 +706,7 @@ proctype rank(byte me) CAN_RUN {
 #endif
      atomic { COPY(c, cur[lane]); STEP }
      atomic { CRASH; nx.seq = c.seq + 1; nx.val = c.val + 1; COPY(next[lane], nx); INVARIANT; STEP }
-     commit(lane, true, 0);
+     commit(lane, true, true, 0);
      CLEAR(c); CLEAR(nx);
      if :: !refused -> idle++ :: else -> refused = 0 fi;
      OPEN_GUARD(slot);
@@ -714,7 +725,7 @@ proctype rank(byte me) CAN_RUN {
        COPY(next[lane], nx);
        INVARIANT; STEP
      }
-     commit(lane, (op == RESERVE), n);
+     commit(lane, true, (op == RESERVE), n);
      CLEAR(c); CLEAR(nx);
      if
 #ifndef GUARDS  /* there, sweepers and thieves are processes of their own */
@@ -763,7 +774,7 @@ set_limit:
   atomic { COPY(c, cur[ROOT_LANE]); STEP }
   nx.val = c.val; nx.seq = c.seq + 1;
   atomic { CRASH; COPY(next[ROOT_LANE], nx); INVARIANT; STEP }
-  commit(ROOT_LANE, false, 0);
+  commit(ROOT_LANE, false, false, 0);
 #endif
   promised = value;
 dead:

@@ -12,6 +12,7 @@ model=$(cd "$(dirname "$0")" && pwd)/accounting.pml
 quick_configurations=(
   'crashes       | -DRANKS=2 -DOPS=1 -DSWEEPERS=1 -DCRASHES=2'
   'reuse         | -DRANKS=3 -DRANK_SLOTS=1 -DOPS=1 -DSWEEPERS=0 -DCRASHES=1'
+  'reuse-twice   | -DRANKS=2 -DRANK_SLOTS=1 -DOPS=2 -DSWEEPERS=1 -DCRASHES=0'
   'exec          | -DRANKS=2 -DRANK_SLOTS=1 -DOPS=1 -DSWEEPERS=1 -DCRASHES=2 -DEXEC'
   'kinds         | -DRANKS=1 -DRANK_SLOTS=1 -DOPS=2 -DSWEEPERS=2 -DCRASHES=1 -DKINDS=2'
   'releases      | -DRANKS=2 -DOPS=2 -DSWEEPERS=0 -DCRASHES=2'
@@ -46,6 +47,7 @@ mutations=(
   'COMMIT_DOES_NOT_HELP           | crashes    | exact'      # M2
   'RECLAIM_DOES_NOT_HELP          | crashes    | emptied'    # M3
   'CAS_COMPARES_VALUE_ONLY        | two-admins | exact'      # M5
+  'ANYBODY_APPLIES_BY_STORE       | reuse-twice | exact'     # a late reclaimer overwrites what the next owner made
   'COMMIT_READS_CUR_BEFORE_D      | reuse      | exact'      # M6
   'SET_LIMIT_DOES_NOT_COMMIT      | two-admins | obeyed'     # NOBUMP
   'SET_LIMIT_DOES_NOT_HELP        | two-admins | obeyed'     # the seventh

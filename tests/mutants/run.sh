@@ -17,6 +17,7 @@ mutants=(
   'no-help-in-reclaim|accounting.cc|s/VGPU_STEP\(reclaim_read_total\);\n    help\(usage, dev, total\);/VGPU_STEP(reclaim_read_total);\n    (void)total;/|model M3: reclaim does not help first'
   'tag-not-compared|accounting.cc|s/(    const std::uint64_t made = )/    if (const auto again = total.load(); DeviceWord::unpack(again).units == tag.units) seen = again;\n$1/|model M5: the CAS compares the value alone'
   'current-before-total|accounting.cc|s/(    std::uint64_t seen = total\.load.*?\n    VGPU_STEP\(commit_read_total\);\n)(.*?)(    const bool applied = .*?\n    VGPU_STEP\(commit_read_current\);\n)/$3$2$1/s|model M6: commit reads the lane before the device word'
+  'anybody-applies-by-store|accounting.cc|s/if constexpr \(kBy == By::owner\)/if constexpr (true)/|model ANYBODY_APPLIES_BY_STORE: a late reclaimer overwrites what the next owner of the slot made'
   'limit-without-commit|admin.cc|s/  commit\(usage, dev, \{number, from, to\}, nullptr\);/  (void)to;/|model NOBUMP: set_limit does not change the device word'
   'limit-without-help|admin.cc|s/  help\(usage, dev, total\);/  (void)total;/|set_limit does not finish its predecessor'
   'sweep-filters-by-value|accounting.cc|s/if \(\(lane\.current\.load\(memory_order_acquire\) \x7c lane\.next\.load\(memory_order_acquire\)\) != 0\) return true;/if (LaneWord::unpack(lane.current.load()).units != 0) return true;\n    VGPU_STEP(sweep_read_lanes);\n    if (LaneWord::unpack(lane.next.load()).units != 0) return true;/|a sweep passes by a lane that is being reclaimed'

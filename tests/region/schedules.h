@@ -126,7 +126,7 @@ struct World {
   }
   bool use_block(unsigned slot, std::uint64_t units) {
     std::uint64_t before = 0;
-    Moved moved = use_idle_units(usage, blocks(slot), units, &before);
+    Moved moved = use_idle_units(words_of(usage, blocks(slot)), units, &before);
     if (moved == Moved::closed) {
       const std::uint64_t idle = close_guard(usage, blocks(slot));
       moved = idle >= units ? Moved::yes : Moved::no;
@@ -138,7 +138,7 @@ struct World {
   void empty_block(unsigned slot, std::uint64_t units, std::uint64_t most) {
     ranks[slot].small -= units;
     std::uint64_t before = 0;
-    if (add_idle_units(usage, blocks(slot), units, most, &before) == Moved::yes) return;
+    if (add_idle_units(words_of(usage, blocks(slot)), units, most, &before) == Moved::yes) return;
     const std::uint64_t idle = close_guard(usage, blocks(slot));
     change_lane(usage, 0, {blocks(slot).number(), false, units});
     open_guard(usage, blocks(slot), idle);

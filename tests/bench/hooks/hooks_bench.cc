@@ -60,9 +60,13 @@ class Bench {
     const double pair = added("pairs", With::limit);
     print_figure("hooks.pair_added_ns", pair, "ns", 100);
     std::printf("hooks.pair_added_ns with a region but no limit: %.1f\n", added("pairs", With::region));
+    std::printf("hooks.pair_added_ns with a second thread, as real drivers have: %.1f\n",
+                added("pairs", With::limit, kBesideAThread));
     const double shared = added("small", With::limit), alone = added("small_alone", With::limit);
     std::printf("hooks.pair_added_small_ns in a block that stays: %.1f, in one of its own: %.1f\n", shared, alone);
     print_figure("hooks.pair_added_small_ns", std::max(shared, alone), "ns", 60);
+    std::printf("hooks.pair_added_small_ns with a second thread, in a block of its own: %.1f\n",
+                added("small_alone", With::limit, kBesideAThread));
     pairs_among_idle_ranks();
     print_figure("hooks.pair_added_100k_ns", added("many", With::limit), "ns", 120);
     print_figure("hooks.async_added_ns", added("async", With::limit), "ns", 150);
@@ -92,11 +96,11 @@ class Bench {
     return Worker(arguments, environment(with)).result();
   }
 
-  double added(const char *kind, With with) const {
+  double added(const char *kind, With with, const char *how = "") const {
     Fastest native, ours;
     for (unsigned round = 0; round < kRounds; ++round) {
-      native.add(one(With::nothing, {kind}));
-      ours.add(one(with, {kind}));
+      native.add(one(With::nothing, {kind, how}));
+      ours.add(one(with, {kind, how}));
     }
     return ours.value() - native.value();
   }

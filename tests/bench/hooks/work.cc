@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "../clock.h"
 #include "../failure.h"
@@ -211,6 +212,11 @@ void greed(const Window &window, int counter_fd) {
 int work(const std::vector<std::string> &arguments) {
   return run("hooks_bench", [&] {
     const std::string &kind = arguments.at(0);
+    if (arguments.size() == 2 && arguments[1] == kBesideAThread) {
+      std::thread([] {
+        for (;;) pause();
+      }).detach();
+    }
     Window window{};
     if (arguments.size() >= 3) window = {std::stoull(arguments[1]), std::stoull(arguments[2])};
     if (kind == "pairs") {

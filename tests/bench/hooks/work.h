@@ -9,6 +9,9 @@ namespace bench {
 // Runs one kind of work and prints its result: a number, or nothing. `arguments` starts with the kind's name.
 int work(const std::vector<std::string> &arguments);
 
+// As a second argument: there is a second thread, which sleeps. Locks are cheaper without one, but real drivers start some.
+inline constexpr char kBesideAThread[] = "beside_a_thread";
+
 // Prints how many microseconds each of 200 loads takes.
 void load_modules();
 
