@@ -59,17 +59,6 @@ class MultiLaunch {
   sm::Launch launches_[kMaxDevices];
 };
 
-CUresult note_capture_begun(CUresult result) {
-  if (result == CUDA_SUCCESS) sm::capture_begun();
-  return result;
-}
-
-CUresult note_capture_ended(CUresult result) {
-  // Whatever it returns, the capture is over, unless it was not this thread's to end.
-  if (result != CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD && result != CUDA_ERROR_ILLEGAL_STATE) sm::capture_ended();
-  return result;
-}
-
 using LaunchKernel = decltype(&cuLaunchKernel);
 
 // cuLaunchKernel is the one that matters. Where a launch goes is found out with the first one, and is a jump
@@ -191,31 +180,6 @@ CUresult cuLaunchGrid(CUfunction function, int width, int height) {
 CUresult cuLaunchGridAsync(CUfunction function, int width, int height, CUstream stream) {
   return metered(kernel(function, static_cast<unsigned>(width), static_cast<unsigned>(height), 1, 0, 0, 0), stream,
                  [&] { return REAL(cuLaunchGridAsync)(function, width, height, stream); });
-}
-
-CUresult cuStreamBeginCapture(CUstream stream) { return note_capture_begun(REAL(cuStreamBeginCapture)(stream)); }
-CUresult cuStreamBeginCapture_ptsz(CUstream stream) {
-  return note_capture_begun(REAL(cuStreamBeginCapture_ptsz)(stream));
-}
-CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
-  return note_capture_begun(REAL(cuStreamBeginCapture_v2)(stream, mode));
-}
-CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode) {
-  return note_capture_begun(REAL(cuStreamBeginCapture_v2_ptsz)(stream, mode));
-}
-CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
-                                     const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode) {
-  return note_capture_begun(REAL(cuStreamBeginCaptureToGraph)(stream, graph, dependencies, edges, count, mode));
-}
-CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
-                                          const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode) {
-  return note_capture_begun(REAL(cuStreamBeginCaptureToGraph_ptsz)(stream, graph, dependencies, edges, count, mode));
-}
-CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
-  return note_capture_ended(REAL(cuStreamEndCapture)(stream, graph));
-}
-CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
-  return note_capture_ended(REAL(cuStreamEndCapture_ptsz)(stream, graph));
 }
 
 }  // extern "C"

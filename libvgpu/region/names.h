@@ -4,6 +4,7 @@
 //   <directory>/node             what GPUs this node has, and the site's choice when limits cannot be enforced; root's
 //   <directory>/.admission       locked by whoever makes a region or raises a limit
 //   <directory>/.node-lock       locked by whoever asks NVML anew
+//   <directory>/.watch           locked by the vgpu-watch of this node for as long as it runs, and what it was told
 //   <directory>/.gpus-<job>      which GPUs Slurm gave a job, noted by its prolog
 //   <directory>/.since           when the plugin first ran on this node: older jobs had no prolog of its
 //   <directory>/ld.so.preload    with preload=ldso: lies over /etc/ld.so.preload in the tasks
@@ -11,6 +12,7 @@
 //                                something on its way in or out; left there only by a process that was killed
 //   <directory>/<job>/           limits, usage, lock     the region
 //                                request, history        beside it: the options it was made from, its past
+//                                findings                what vgpu-watch found and its user was not told yet
 //                      or        error                   why the job has none: all its steps fail with it
 //                      or        opted-out               the job asked to have none, and may
 //                      or        undecided               root has seen the job: the first step that asks, or that knows
@@ -28,6 +30,7 @@ inline constexpr char kSelfRegion[] = "/run/vgpu/self";
 inline constexpr char kAdmissionLockName[] = ".admission";
 inline constexpr char kNodeLockName[] = ".node-lock";
 inline constexpr char kSinceName[] = ".since";
+inline constexpr char kWatchName[] = ".watch";
 inline constexpr char kPreloadName[] = "ld.so.preload";
 
 inline constexpr char kLimitsName[] = "limits";
@@ -35,6 +38,7 @@ inline constexpr char kUsageName[] = "usage";
 inline constexpr char kLockName[] = "lock";
 inline constexpr char kRequestName[] = "request";
 inline constexpr char kHistoryName[] = "history";
+inline constexpr char kFindingsName[] = "findings";
 inline constexpr char kErrorName[] = "error";
 inline constexpr char kOptedOutName[] = "opted-out";
 inline constexpr char kUndecidedName[] = "undecided";

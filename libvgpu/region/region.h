@@ -145,7 +145,7 @@ class Rank {
   // One rank at a time makes a context whose size nobody knows, where there is little room. The lease ends by itself.
   bool take_probe(unsigned dev, unsigned ms);
   void end_probe(unsigned dev);
-  // One rank at a time looks at NVML for all ranks of the job. True: for the next second that is this one.
+  // One rank at a time looks at NVML for all ranks of the job. True: for the next half second that is this one.
   bool lead_looking(unsigned dev);
 
   // Blocks of the driver that small allocations share. One is charged ahead: idle until the driver opens it. Charged as
@@ -159,6 +159,9 @@ class Rank {
   std::uint64_t give_up_idle(unsigned dev);                   // of all ranks of the job; how many bytes
 
   // Memory that this process made, exported, and is still charged for.
+  // What of the others' memory this rank holds, where the driver counts that for both.
+  void note_imported(unsigned dev, std::uint64_t bytes);
+  std::uint64_t counted_twice(unsigned dev) const;
   void note_exported(unsigned dev, std::int64_t bytes);
   std::uint64_t exported_by_others(unsigned dev) const;
 

@@ -6,6 +6,7 @@
 #include "contexts.h"
 #include "devices.h"
 #include "driver/table.h"
+#include "imports.h"
 #include "pool_memory.h"
 #include "refusal.h"
 #include "reserve.h"
@@ -98,7 +99,6 @@ CUresult allocate_blocks(const Place &place, std::uint64_t bytes, Size size, Cal
 // work(place) where the calling thread allocates: never on a device that is not the job's.
 template <typename Call, typename Undo, typename Work>
 CUresult allocate_here(Call call, Undo undo, Work work) {
-  settle_untracked_when_due();
   Place place;
   if (__builtin_expect(!current_place(&place), false)) return call_without_place(call, undo);
   return __builtin_expect(place.dev == kNotInJob, false) ? charge(place.dev, 0) : work(place);
@@ -113,8 +113,12 @@ CUresult allocate_linear(const Pointer &made, std::uint64_t bytes, Size size, Ca
     const auto add = [&](const Allocation &allocation, Allocation *displaced) {
       return add_large(made, block, allocation, displaced);
     };
-    if (bytes >= block) return allocate_blocks(place, bytes, size, call, actual, add, undo);
+    if (bytes >= block) {
+      settle_untracked_when_due();
+      return allocate_blocks(place, bytes, size, call, actual, add, undo);
+    }
 
+    settle_untracked_now_and_then();
     const CUresult result = call();
     if (result != CUDA_SUCCESS) return result;
     if (__builtin_expect(!is_piece(made, actual(), block), false)) {
@@ -146,6 +150,15 @@ CUresult release(std::uint64_t key, Call call) {
   return result;
 }
 
+// Out of line, or every free pays for it.
+[[gnu::noinline]] inline void freed_what_is_in_no_table(std::uint64_t pointer, CUresult result) {
+  // Perhaps another process's, opened as a pool's pointer: that is freed as if it were ours.
+  if (result == CUDA_SUCCESS && has_imports()) close_import(pointer);
+  // Perhaps a pool's: it goes back there.
+  note_pools_may_shrink();
+  recheck_pools_when_due();
+}
+
 template <typename Call>
 CUresult release_pointer(std::uint64_t pointer, Call call) {
   const Mode now = mode();
@@ -156,9 +169,7 @@ CUresult release_pointer(std::uint64_t pointer, Call call) {
   if (__builtin_expect(result != CUDA_SUCCESS && taken != Taken::not_ours, false)) {
     put_back_pointer(pointer, allocation, taken);
   } else if (taken == Taken::not_ours) {
-    // Perhaps a pool's: it goes back there.
-    note_pools_may_shrink();
-    recheck_pools_when_due();
+    freed_what_is_in_no_table(pointer, result);
   } else if (__builtin_expect(allocation.shared && taken != Taken::piece, false)) {
     leave_behind(allocation);
     settle_untracked(allocation.dev, region::Kind::data);

@@ -115,8 +115,10 @@ std::uint64_t Costs::guess(const Cost &cost, std::uint64_t now_ns) {
   if (cost.guessed.load(memory_order_relaxed) >= kMostGuesses && cost.under_way.load(memory_order_relaxed) == 0) {
     return kUnmeasuredNs;
   }
-  // It takes at least as long as the first launch has been under way.
-  const std::uint64_t since = cost.guessed_at_ns.load(memory_order_relaxed);
+  // It takes at least as long as the launch that is being measured has been under way. Without one nothing is known, and
+  // the time for which launches waited because of this guess must not become part of the next one.
+  const bool under_way = cost.under_way.load(memory_order_relaxed) != 0;
+  const std::uint64_t since = under_way ? cost.guessed_at_ns.load(memory_order_relaxed) : 0;
   const std::uint64_t least = since != 0 && since < now_ns ? now_ns - since : 0;
   return std::clamp(least, kFirstGuessNs, kLargestCostNs);
 }
@@ -124,8 +126,7 @@ std::uint64_t Costs::guess(const Cost &cost, std::uint64_t now_ns) {
 void Costs::note_guess(Cost &cost, std::uint64_t guess_ns, std::uint64_t now_ns) {
   cost.guessed_ns.fetch_add(guess_ns, memory_order_relaxed);
   cost.guessed.fetch_add(1, memory_order_relaxed);
-  std::uint64_t nothing = 0;
-  cost.guessed_at_ns.compare_exchange_strong(nothing, now_ns, memory_order_relaxed);
+  if (cost.under_way.load(memory_order_relaxed) == 0) cost.guessed_at_ns.store(now_ns, memory_order_relaxed);
 }
 
 void Costs::forget_guess(Cost &cost, std::uint64_t guess_ns) {

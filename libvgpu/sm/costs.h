@@ -41,7 +41,7 @@ struct alignas(64) Cost {
   // Launches that were charged a guess, which is corrected when the first of them was measured. By any thread.
   alignas(64) std::atomic<std::uint64_t> guessed_ns;
   std::atomic<std::uint64_t> guessed;
-  std::atomic<std::uint64_t> guessed_at_ns;  // when the first of them was launched
+  std::atomic<std::uint64_t> guessed_at_ns;  // when the one that is being measured was launched
   std::atomic<std::uint64_t> reference_ns;   // the estimate when revisions() last counted it
   std::atomic<Cost *> family;                // the same function in any size
   std::atomic<std::uint32_t> under_way;      // how many measurements are

@@ -3,13 +3,14 @@
 #include <algorithm>
 
 #include "driver/table.h"
+#include "first_launch.h"
+#include "held.h"
 #include "runtime/devices.h"
 #include "utilisation_check.h"
 #include "wait.h"
 
 namespace vgpu::sm {
 
-std::atomic<std::uint32_t> captures{0};
 [[gnu::tls_model("initial-exec")]] thread_local constinit FastPath fast_path{};
 
 // All zeroes is its beginning; a forked child has its own.
@@ -62,13 +63,6 @@ std::uint32_t percent_of(unsigned dev) {
 }
 region::DeviceUsage &usage_of(unsigned dev) { return runtime::job_region().usage().device(dev); }
 
-bool is_recording(CUstream stream) {
-  if (captures.load(memory_order_relaxed) == 0) return false;
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  // The driver refuses to say for the legacy stream while another is captured; the legacy stream cannot be.
-  return REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
 // Where the current context is. False: on no device that is metered.
 bool metered_place(runtime::Place *place) {
   return runtime::mode() == runtime::Mode::active && current_place(place) && place->dev != runtime::kNotInJob;
@@ -94,21 +88,12 @@ void report(Process::Device &device, unsigned dev, LaunchCredit &credit, std::ui
 }
 
 void read_measurements(Process &state, const runtime::Place &place) {
-  // While any stream is captured, querying an event can invalidate the capture.
-  if (captures.load(memory_order_relaxed) != 0) return;
   const auto dev = static_cast<unsigned>(place.dev);
   if (read_timers(state.timers, place, state.costs, usage_of(dev), percent_of(dev)))
     wake_all(runtime::job_region().generation());
 }
 
 }  // namespace
-
-void capture_begun() { captures.fetch_add(1, memory_order_relaxed); }
-void capture_ended() {
-  std::uint32_t open = captures.load(memory_order_relaxed);
-  while (open != 0 && !captures.compare_exchange_weak(open, open - 1, memory_order_relaxed)) {
-  }
-}
 
 bool sees_one_device() {
   Process *state = process.get();
@@ -138,7 +123,9 @@ Launch::Launch(const Work &work, CUstream stream) : stream_(stream) {
   const auto dev = static_cast<unsigned>(place.dev);
   Cost &cost = state->costs.find(work.function, work.blocks, work.threads);
   LaunchCredit &credit = credit_for(dev);
-  if (captures.load(memory_order_relaxed) != 0 || !spend(credit, dev, cost)) {
+  // A graph has no threads, and no code of its own.
+  first_launch_ = work.threads != 0 && Costs::estimate(cost) == 0 && load_before_first_launch(work.function);
+  if (!spend(credit, dev, cost)) {
     wait_for_budget(*state, place, cost, credit);
   } else if (deferred.cost != nullptr) {
     start_deferred(*state, place, cost);
@@ -153,6 +140,7 @@ void Launch::wait_for_budget(Process &state, const runtime::Place &place, Cost &
 
   const region::HalfWord &generation = runtime::job_region().generation();
   std::uint64_t waited_since = 0, look_after = kFirstLookNs;
+  Hold hold;
   for (;;) {
     // Acquire: with a new generation comes the new limit. Read before the limit, so that the wait misses no change.
     const std::uint32_t seen = generation.load(std::memory_order_acquire);
@@ -162,17 +150,18 @@ void Launch::wait_for_budget(Process &state, const runtime::Place &place, Cost &
     const std::uint64_t now = monotonic_ns();
     const Decision decision = decide(usage, device.meter, cost, credit, percent, now);
     if (decision.go) {
+      hold.end(stream_);
       report(device, dev, credit, now);
-      const bool measure = decision.measure && captures.load(memory_order_relaxed) == 0;
-      if (measure && !deferred.never && credit.remaining_ns >= decision.charged_ns) {
+      if (decision.measure && !deferred.never && credit.remaining_ns >= decision.charged_ns) {
         deferred = {&cost, stream_, decision, false};
         break;
       }
-      if (measure) timer_ = start_timer(state.timers, place, cost, decision, stream_);
+      if (decision.measure) timer_ = start_timer(state.timers, place, cost, decision, stream_);
       if (timer_ == nullptr) release_hold(usage, decision.held_ns);
       break;
     }
     if (waited_since == 0) waited_since = now;
+    hold.begin(place, stream_);
     check_utilisation(device.utilisation_check, dev, usage, state.costs, now);
     std::uint64_t longest = kLongestWaitNs;
     if (state.timers.learning.load(memory_order_relaxed) != 0) {
@@ -181,6 +170,7 @@ void Launch::wait_for_budget(Process &state, const runtime::Place &place, Cost &
     }
     wait_until(generation, seen, std::min(decision.until_ns, now + longest));
   }
+  hold.end(stream_);
   if (waited_since != 0) runtime::rank().note_throttled(dev, monotonic_ns() - waited_since);
 }
 
@@ -196,8 +186,12 @@ void Launch::start_deferred(Process &state, const runtime::Place &place, const C
 
 void Launch::stop(bool launched) {
   region::DeviceUsage &usage = usage_of(timer_->dev);
-  if (!launched) cancel(usage, *timer_->cost, timer_->charged_ns, timer_->first, percent_of(timer_->dev));
-  stop_timer(process.get()->timers, *timer_, usage, launched, stream_);
+  // A first launch that kept the host for long loaded its code: what the events measure, and what was charged, is not the
+  // device's time. The next launch is measured.
+  const bool measured = launched && !(first_launch_ && timer_->first && waited_for_host(*timer_));
+  if (!measured) cancel(usage, *timer_->cost, timer_->charged_ns, timer_->first, percent_of(timer_->dev));
+  stop_timer(process.get()->timers, *timer_, usage, measured, stream_);
+  if (launched && !measured) wake_all(runtime::job_region().generation());
 }
 
 void before_synchronize() {

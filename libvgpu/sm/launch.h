@@ -7,6 +7,7 @@
 // rank may be the one that compares what was charged with what NVML says (utilisation_check.h, election.h, feedback.h).
 #pragma once
 
+#include "captures.h"
 #include "launch_timer.h"
 #include "runtime/runtime.h"
 
@@ -16,14 +17,8 @@ namespace vgpu::sm {
 struct Work {
   const void *function;
   std::uint64_t blocks;
-  std::uint64_t threads;
+  std::uint64_t threads;  // 0: unknown, or a graph
 };
-
-// How many streams of this process are being captured, at most. While there are any, a launch may be recorded and not
-// run.
-extern std::atomic<std::uint32_t> captures;
-void capture_begun();
-void capture_ended();
 
 struct Process;
 
@@ -67,6 +62,7 @@ class Launch {
 
   CUstream stream_ = nullptr;
   LaunchTimer *timer_ = nullptr;
+  bool first_launch_ = false;  // of its function
 };
 
 // Around a call in which the thread waits for the device: the credit goes back before it, timers are read after it.

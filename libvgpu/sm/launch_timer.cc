@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "captures.h"
 #include "driver/table.h"
+#include "first_launch.h"
 #include "wait.h"
 
 namespace vgpu::sm {
@@ -64,7 +66,8 @@ void release(LaunchTimers &timers, LaunchTimer &timer, region::DeviceUsage &devi
 
 LaunchTimer *start_timer(LaunchTimers &timers, const runtime::Place &place, Cost &cost, const Decision &decision,
                          CUstream stream) {
-  if (place.serial == 0) return nullptr;
+  if (place.serial == 0 || !takes_events(stream)) return nullptr;
+  const RelaxedCapture relaxed;
   const TryLock lock(timers.locked);
   LaunchTimer *timer = lock ? find_free(timers, place.serial) : nullptr;
   if (timer == nullptr || !make_events(*timer, place.serial)) return nullptr;
@@ -87,8 +90,15 @@ LaunchTimer *start_timer(LaunchTimers &timers, const runtime::Place &place, Cost
   return timer;
 }
 
+bool waited_for_host(const LaunchTimer &timer) {
+  if (monotonic_ns() - timer.host.launch_called_ns < kLongCallNs) return false;
+  const RelaxedCapture relaxed;
+  return REAL(cuEventQuery)(timer.start) == CUDA_SUCCESS;
+}
+
 void stop_timer(LaunchTimers &timers, LaunchTimer &timer, region::DeviceUsage &device, bool launched, CUstream stream) {
   timer.host.launch_returned_ns = monotonic_ns();
+  const RelaxedCapture relaxed;
   if (launched && REAL(cuEventRecord)(timer.end, stream) == CUDA_SUCCESS) {
     timer.host.end_returned_ns = monotonic_ns();
     timer.state.store(LaunchTimer::pending, memory_order_release);
@@ -102,6 +112,7 @@ bool read_timers(LaunchTimers &timers, const runtime::Place &place, Costs &costs
   if (timers.busy.load(memory_order_relaxed) == 0) return false;
   const TryLock lock(timers.locked);
   if (!lock) return false;
+  const RelaxedCapture relaxed;
   bool gave_back = false;
   for (LaunchTimer &timer : timers.all) {
     if (timer.state.load(memory_order_acquire) != LaunchTimer::pending) continue;

@@ -47,7 +47,9 @@ struct LaunchTimers {
 // Before a launch in the current context: records the first event. Null: this launch is not measured.
 LaunchTimer *start_timer(LaunchTimers &timers, const runtime::Place &place, Cost &cost, const Decision &decision,
                          CUstream stream);
-// After it: records the second event.
+// After it: whether the call kept the host for so long that the device ran out of work within it.
+bool waited_for_host(const LaunchTimer &timer);
+// And records the second event.
 void stop_timer(LaunchTimers &timers, LaunchTimer &timer, region::DeviceUsage &device, bool launched, CUstream stream);
 
 // Learns from the timers of the current context that the device is done with. True: see learn().

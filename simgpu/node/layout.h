@@ -14,7 +14,7 @@
 namespace simgpu {
 
 constexpr uint32_t kMagic = 0x53475055;  // "SGPU"
-constexpr uint32_t kLayoutVersion = 7;
+constexpr uint32_t kLayoutVersion = 10;
 constexpr unsigned kMaxDevices = 16;
 constexpr unsigned kMaxMemoryLimits = 64;
 constexpr unsigned kMaxKernelRules = 16;
@@ -80,6 +80,7 @@ struct DeviceFacts {
   uint64_t block_bytes;         // what allocations are rounded up to; a multiple of kBlockBytes
   uint32_t concurrent_kernels;  // of a process, where the SMs suffice; at most kMaxRunning
   uint32_t local_memory_grows;  // with the stack, by as many threads as can be resident
+  uint32_t capture_strict;      // looking at streams and events is unsafe during a capture
 };
 
 // What one process does on one device. Written by that process, zeroed by the kernel process when it is gone.
@@ -91,6 +92,8 @@ struct alignas(64) DeviceSlot {
   // When the blocks it holds make it visible, with a context or without: pools and handles outlive contexts.
   std::atomic<uint64_t> holds_visibly_at_ns;
   std::atomic<uint64_t> launches;
+  // Of shared memory that is another process's, and that this one holds, too; written by the kernel process.
+  std::atomic<uint32_t> imported_blocks;
 };
 
 // What `broken` says of a device: it works; it refuses every call for now; it fell off the bus.
@@ -137,7 +140,7 @@ struct MemoryLimit {
 };
 
 // How NVML calls processes, and what it says of their memory.
-enum class NvmlPids : uint32_t { kHost, kNamespace, kMixed };
+enum class NvmlPids : uint32_t { kHost, kNamespace, kMixed, kForeign };
 enum class NvmlBytes : uint32_t { kExact, kZero, kUnavailable };
 
 // What NVML does beyond its figures: see nvml/manners.h.
@@ -145,6 +148,7 @@ struct NvmlManners {
   NvmlPids pids = NvmlPids::kHost;
   NvmlBytes bytes = NvmlBytes::kExact;
   uint32_t used_has_reserved = 0;            // in the second version of the memory's description
+  uint32_t counts_imports = 0;               // for whoever holds them, not for their maker alone
   uint64_t shortest_ns = 0, longest_ns = 0;  // how long a call takes
   uint64_t seed = 0;                         // not 0: it changes its mind
   char unsupported[512] = "";                // functions, with commas between them

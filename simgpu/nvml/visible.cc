@@ -32,9 +32,16 @@ bool names_are_local(bool in_list) {
   return manners().pids == NvmlPids::kNamespace || (manners().pids == NvmlPids::kMixed && in_list);
 }
 
-unsigned long long shown_bytes(uint64_t held) {
+// Where NVML speaks of processes of some other place: beyond PID_MAX_LIMIT, so that nobody here has it.
+constexpr unsigned kForeignBase = 1u << 22;
+bool names_are_foreign(bool in_list) { return manners().pids == NvmlPids::kForeign && !in_list; }
+
+unsigned long long shown_bytes(const DeviceSlot &books) {
   if (manners().bytes == NvmlBytes::kZero) return 0;
-  return manners().bytes == NvmlBytes::kUnavailable ? kNotAvailable : held;
+  if (manners().bytes == NvmlBytes::kUnavailable) return kNotAvailable;
+  uint64_t blocks = books.held_blocks.load(std::memory_order_relaxed);
+  if (manners().counts_imports != 0) blocks += books.imported_blocks.load(std::memory_order_relaxed);
+  return blocks * kBlockBytes;
 }
 
 ino_t pid_namespace_of(const std::string &pid) {
@@ -75,8 +82,8 @@ std::vector<VisibleProcess> visible_processes(Session *session, DeviceState *sta
     auto host_pid = static_cast<unsigned>(process.host_pid);
     unsigned pid = local ? local_name(host_pid) : host_pid;
     if (pid == 0) continue;
-    out.push_back({pid, host_pid, shown_bytes(books.held_blocks.load(std::memory_order_relaxed) * kBlockBytes),
-                   process.connected_ns, i});
+    if (names_are_foreign(in_list)) pid += kForeignBase;
+    out.push_back({pid, host_pid, shown_bytes(books), process.connected_ns, i});
   }
   return out;
 }

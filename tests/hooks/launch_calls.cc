@@ -15,6 +15,8 @@ std::string ptx_of(const std::string &name) {
   return ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry " + name + "()\n{\n  ret;\n}\n";
 }
 
+}  // namespace
+
 CUfunction kernel_of(const std::string &duration) {
   static std::map<std::string, CUfunction> known;
   CUfunction &function = known[duration];
@@ -25,6 +27,19 @@ CUfunction kernel_of(const std::string &duration) {
     DRIVER(cuModuleGetFunction)(&function, module, name.c_str());
   return function;
 }
+
+CUkernel library_kernel_of(const std::string &duration) {
+  static std::map<std::string, CUkernel> known;
+  CUkernel &kernel = known[duration];
+  if (kernel != nullptr) return kernel;
+  const std::string name = "kernel_" + duration, ptx = ptx_of(name);
+  CUlibrary library = nullptr;
+  if (DRIVER(cuLibraryLoadData)(&library, ptx.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0) == CUDA_SUCCESS)
+    DRIVER(cuLibraryGetKernel)(&kernel, library, name.c_str());
+  return kernel;
+}
+
+namespace {
 
 template <typename Launch>
 int launch_all(Arguments &in, Launch launch) {

@@ -153,6 +153,8 @@ void modules(Things &t) {
   LEAVE_OUT(cuLibraryGetGlobal, &t.pointer, &t.size, t.library, "table");
   LEAVE_OUT(cuLibraryGetManaged, &t.pointer, &t.size, t.library, "table");
   LEAVE_OUT(cuKernelGetFunction, &function, t.kernel);
+  LEAVE_OUT(cuModuleGetFunction, &function, t.module, "nothing");
+  LEAVE_OUT(cuLibraryGetKernel, &t.kernel, t.library, "nothing");
   LEAVE_OUT(cuFuncLoad, t.function);
 }
 
@@ -297,6 +299,17 @@ void launches(Things &t) {
   LEAVE_OUT(cuStreamEndCapture_ptsz, t.stream, &captured);
   LEAVE_OUT(cuStreamBeginCaptureToGraph, t.stream, nullptr, nullptr, nullptr, 0, CU_STREAM_CAPTURE_MODE_RELAXED);
   LEAVE_OUT(cuStreamBeginCaptureToGraph_ptsz, t.stream, nullptr, nullptr, nullptr, 0, CU_STREAM_CAPTURE_MODE_RELAXED);
+  float ms = 0;
+  LEAVE_OUT(cuEventRecord, t.event, t.stream);
+  LEAVE_OUT(cuEventRecord_ptsz, t.event, t.stream);
+  LEAVE_OUT(cuEventRecordWithFlags, t.event, t.stream, 0);
+  LEAVE_OUT(cuEventRecordWithFlags_ptsz, t.event, t.stream, 0);
+  LEAVE_OUT(cuEventElapsedTime, &ms, t.event, t.event);
+  LEAVE_OUT(cuEventElapsedTime_v2, &ms, t.event, t.event);
+  LEAVE_OUT(cuEventDestroy, t.event);
+  LEAVE_OUT(cuEventDestroy_v2, t.event);
+  LEAVE_OUT(cuStreamDestroy, t.stream);
+  LEAVE_OUT(cuStreamDestroy_v2, t.stream);
 }
 
 void nvml() {

@@ -47,6 +47,7 @@ TEST_F(CostsTest, AGuessIsAtLeastTheTimeThatHasPassed) {
   Cost &cost = kernel(0);
   EXPECT_EQ(Costs::guess(cost, kSecond), kFirstGuessNs);
   Costs::note_guess(cost, kFirstGuessNs, kSecond);
+  EXPECT_EQ(Costs::guess(cost, 2 * kSecond), kFirstGuessNs) << "nothing is measured, so that nothing is known";
   cost.under_way = 1;
   EXPECT_EQ(Costs::guess(cost, 2 * kSecond), kSecond);
 }
