@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "region/own_filesystem.h"
 #include "region/region.h"
 
 namespace vgpu::node {
@@ -50,7 +51,8 @@ void remove_leftover(int parent, const char *name) {
   if (fd >= 0) {
     const ScopedDirectory directory(fdopendir(fd));
     while (const dirent *entry = directory ? readdir(directory.get()) : nullptr) {
-      if (entry->d_name[0] != '.' || is_leftover(entry->d_name)) unlinkat(fd, entry->d_name, 0);
+      const std::string inside = entry->d_name;
+      if (inside != "." && inside != "..") region::remove_entry(fd, entry->d_name);
     }
     unlinkat(parent, name, AT_REMOVEDIR);
   } else {

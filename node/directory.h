@@ -43,6 +43,7 @@ class JobDirectory {
   std::string findings_file() const { return file(region::kFindingsName); }
   std::string error_file() const { return file(region::kErrorName); }
   std::string opted_out_file() const { return file(region::kOptedOutName); }
+  std::string undecided_file() const { return file(region::kUndecidedName); }
 
  private:
   std::string file(const char *name) const { return path_ + "/" + name; }
@@ -57,6 +58,7 @@ class RegionDirectory {
   const std::string &path() const { return path_; }
   std::string entry(const std::string &name) const { return path_ + "/" + name; }
   std::string node_file() const { return entry(region::kNodeName); }
+  std::string since_file() const { return entry(region::kSinceName); }
   std::string watch_file() const { return entry(region::kWatchName); }
   std::string preload_file() const { return entry(region::kPreloadName); }
   std::string gpus_file(std::uint32_t job_id) const { return entry(region::kGpusPrefix + std::to_string(job_id)); }
@@ -88,7 +90,7 @@ std::string job_of_entry(const std::string &name);
 // put in place when somebody else holds it, they never will.
 bool is_leftover(const std::string &name);
 
-// A file, or a directory with files in it. Follows no link.
+// A file, or a directory with files in it, and what is mounted over them. Follows no link.
 void remove_leftover(int parent, const char *name);
 
 }  // namespace vgpu::node

@@ -142,6 +142,10 @@ struct Key {
 constexpr Key kKeys[] = {
     {"region_dir", [](auto k, auto v, auto c) { return set_path(k, v, &c->region_dir); }},
     {"region_size", set_region_size},
+    {"usage_room",
+     [](auto k, auto v, auto c) {
+       return choose(k, v, "own or shared", {Choice<bool>{"own", true}, Choice<bool>{"shared", false}}, &c->own_room);
+     }},
     {"library", [](auto k, auto v, auto c) { return set_path(k, v, &c->library); }},
     {"nvml", [](auto k, auto v, auto c) { return set_path(k, v, &c->nvml); }},
     {"hwloc_xml", [](auto k, auto v, auto c) { return set_path(k, v, &c->hwloc_xml); }},

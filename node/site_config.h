@@ -49,6 +49,7 @@ struct SiteContexts {
 struct SiteConfig {
   std::string region_dir = region::kRegionDirectory;
   std::uint64_t region_size = std::uint64_t{64} << 20;  // of the tmpfs mounted there; 0: none is mounted
+  bool own_room = true;                                 // each job's `usage` on a file system of its own
   std::string library;
   std::string nvml;
   std::string hwloc_xml;

@@ -33,6 +33,7 @@ namespace stepd {
 void init(spank_t handle, Arguments arguments);
 void init_post_opt(spank_t handle);
 int task_init_privileged(spank_t handle);
+void task_post_fork(spank_t handle);
 void task_exit(spank_t handle);
 void defer_failure(const char *sentence);
 }  // namespace stepd

@@ -36,10 +36,10 @@ Error bind_read_only(const std::string &source, const std::string &target) {
   return {};
 }
 
-// The job's directory is root's; its `usage` must stay writable for the ranks.
+// The job's directory is root's; its `usage`, a mount of its own, must stay writable for the ranks.
 Error bind_directory(const ScopedFd &source, const std::string &target) {
   if (mkdir(target.c_str(), 0755) != 0 ||
-      mount(through(source).c_str(), target.c_str(), nullptr, MS_BIND, nullptr) != 0) {
+      mount(through(source).c_str(), target.c_str(), nullptr, MS_BIND | MS_REC, nullptr) != 0) {
     return system_error("preload=ldso: cannot show the region at %s", target.c_str());
   }
   return {};
@@ -97,6 +97,24 @@ Error isolate_task(const node::SiteConfig &config, std::uint32_t job_id) {
   }
   if (Error error = bind_read_only(config.directory().preload_file(), kPreloadFile)) return error;
   return show_own_region(config, std::to_string(job_id));
+}
+
+Error IsolatedThread::enter(const node::SiteConfig &config, std::uint32_t job_id) {
+  constexpr char kNamespace[] = "/proc/thread-self/ns/mnt";
+  outside_ = ScopedFd(open(kNamespace, O_RDONLY | O_CLOEXEC));
+  if (!outside_) return system_error("preload=ldso: cannot open %s", kNamespace);
+  const Error error = isolate_task(config, job_id);
+  if (!error) inside_ = ScopedFd(open(kNamespace, O_RDONLY | O_CLOEXEC));
+  if (!inside_) leave();
+  return error;
+}
+
+void IsolatedThread::go_to(const ScopedFd &mount_namespace) {
+  if (!mount_namespace) return;
+  // Entering a namespace also goes to its root directory.
+  char directory[4096];
+  const bool known = getcwd(directory, sizeof directory) != nullptr;
+  if (setns(mount_namespace.get(), CLONE_NEWNS) == 0 && known) (void)!chdir(directory);
 }
 
 }  // namespace vgpu::spank

@@ -53,6 +53,10 @@ Error JobFiles::write_opt_out() const { return place_alone(region::kOptedOutName
 
 bool JobFiles::read_opt_out() const { return access(directory_.opted_out_file().c_str(), F_OK) == 0; }
 
+Error JobFiles::write_undecided() const { return place_alone(region::kUndecidedName, ""); }
+
+bool JobFiles::read_undecided() const { return access(directory_.undecided_file().c_str(), F_OK) == 0; }
+
 Error JobFiles::write_request(const RawOptions &options) const {
   std::string content;
   if (options.mem) content += "gpu-mem=" + *options.mem + "\n";

@@ -20,6 +20,8 @@ class JobFiles {
   bool read_error(std::string *sentence) const;
   Error write_opt_out() const;
   bool read_opt_out() const;
+  Error write_undecided() const;
+  bool read_undecided() const;
 
   // In a region that is there.
   Error write_request(const RawOptions &options) const;

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "devices.h"
+#include "job_age.h"
 #include "job_files.h"
 #include "job_limits.h"
 #include "log.h"
@@ -17,6 +18,7 @@
 #include "node/region_limits.h"
 #include "node/running_steps.h"
 #include "region_dir.h"
+#include "usage_mount.h"
 
 namespace vgpu::spank {
 
@@ -91,8 +93,15 @@ Error create(const node::SiteConfig &config, const Job &job, const RawOptions &o
   spec.launch_hooks = plan.launch_hooks;
   spec.ndev = static_cast<unsigned>(plan.devices.size());
   spec.devices = plan.devices.data();
-  if (Error error = region::Region::create(config.region_dir.c_str(), name.c_str(), spec)) return error;
-  if (Error error = JobFiles(config, job.id).write_request(options)) {
+  spec.own_room = config.own_room && can_carry_mounts();
+  Error error = region::Region::create(config.region_dir.c_str(), name.c_str(), spec);
+  if (error && spec.own_room && error.fault == Fault::system) {
+    log_error("%s; the usage of job %u shares the room of the regions", error.text, job.id);
+    spec.own_room = false;
+    error = region::Region::create(config.region_dir.c_str(), name.c_str(), spec);
+  }
+  if (error) return error;
+  if ((error = JobFiles(config, job.id).write_request(options))) {
     log_error("%s", error.text);  // only the comparison with steps after a live change needs it
   }
   for (const region::DeviceSpec &device : plan.devices) {
@@ -211,6 +220,23 @@ bool find_existing(const node::SiteConfig &config, const Job &job, const StepInf
   return false;
 }
 
+// Nothing lies here of a job that has a GPU. Either it is older than we are on this node, or what its prolog decided was
+// lost: then nobody may decide anew from what a step asks for.
+Error check_unknown_job(const node::SiteConfig &config, const Job &job) {
+  std::int64_t since = 0;
+  std::int64_t start = 0;
+  if (Error error = first_start(config, &since)) return error;
+  Error error = job_start(job.id, &start);
+  if (!error && start < since) {
+    log_info("job %u is older than the first start of this plugin here, and no prolog decided about it", job.id);
+    return {};
+  }
+  return make_error(Fault::invalid,
+                    "nothing was decided about this job's GPUs on this node%s%s; submit it again, and tell the "
+                    "administrator to look for vgpu in slurmd's log",
+                    error ? ": " : "", error.text);
+}
+
 }  // namespace
 
 const char *name_of(JobState state) {
@@ -231,15 +257,20 @@ const char *name_of(JobState state) {
 
 Decision prepare_in_prolog(const node::SiteConfig &config, const Job &job, const RawOptions &options,
                            const std::vector<unsigned> &gpus) {
+  std::int64_t since = 0;
   if (Error error = make_region_dir(config)) return failure(error);
+  if (Error error = first_start(config, &since)) log_error("%s", error.text);
   const JobFiles files(config, job.id);
   if (Error error = files.write_gpus(gpus)) log_error("%s", error.text);
   Decision decision = decide_in_prolog(config, job, options, gpus);
+  // What is not written here, no step of the job can make up for.
   Error error;
   if (decision.state == JobState::opted_out) {
     error = files.write_opt_out();
   } else if (decision.state == JobState::refused || (decision.state == JobState::broken && !config.fail_open)) {
     error = files.write_error(decision.reason);
+  } else if (decision.state != JobState::limited && !gpus.empty()) {
+    error = files.write_undecided();
   }
   if (error) log_error("%s", error.text);
   return decision;
@@ -253,7 +284,12 @@ Decision prepare_in_step(const node::SiteConfig &config, const Job &job, const S
     std::erase_if(step.gpus, [&gpus](unsigned gpu) { return std::find(gpus.begin(), gpus.end(), gpu) == gpus.end(); });
   }
   Decision decision;
+  const JobFiles files(config, job.id);
   if (find_existing(config, job, step, &decision)) return decision;
+  if (!step.gpus.empty() && !files.read_undecided()) {
+    if (Error error = make_region_dir(config)) return failure(error);
+    if (Error error = check_unknown_job(config, job)) return {JobState::refused, error.text};
+  }
 
   Request request;
   if (Error error = parse_request(step.options, &request)) return failure(error);
@@ -277,7 +313,10 @@ Decision prepare_in_step(const node::SiteConfig &config, const Job &job, const S
   if (Error error = config.directory().lock_admission(&lock)) return failure(error);
   if (find_existing(config, job, step, &decision)) return decision;  // another step was first
   if (Error error = config.directory().remove_job(job.id)) return failure(error);
-  if (Error error = create(config, job, step.options, plan)) return failure(error);
+  if (Error error = create(config, job, step.options, plan)) {
+    if (Error lost = files.write_undecided()) log_error("%s", lost.text);  // another step may ask for less
+    return failure(error);
+  }
   return {JobState::limited, ""};
 }
 

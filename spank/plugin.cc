@@ -106,6 +106,10 @@ int slurm_spank_task_init_privileged(spank_t handle, int /*count*/, char ** /*va
   return guarded([&] { return stepd::task_init_privileged(handle); }, fail);
 }
 
+int slurm_spank_task_post_fork(spank_t handle, int /*count*/, char ** /*values*/) {
+  return guarded([&] { return without_result([&] { stepd::task_post_fork(handle); }); }, report);
+}
+
 int slurm_spank_task_exit(spank_t handle, int /*count*/, char ** /*values*/) {
   return guarded([&] { return without_result([&] { stepd::task_exit(handle); }); }, report);
 }

@@ -5,11 +5,14 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <ctime>
 
 #include "job_files.h"
 #include "log.h"
 #include "node/directory.h"
+#include "node/small_files.h"
 
 namespace vgpu::spank {
 
@@ -41,6 +44,20 @@ void mount_own_filesystem(const node::SiteConfig &config) {
 }
 
 }  // namespace
+
+Error first_start(const node::SiteConfig &config, std::int64_t *seconds) {
+  constexpr std::size_t kLongest = 32;
+  const std::string file = config.directory().since_file();
+  std::string text;
+  const Error error = node::read_file(file, kLongest, &text);
+  if (!error) {
+    *seconds = std::atoll(text.c_str());
+    return {};
+  }
+  if (error.fault != Fault::not_found) return error;
+  *seconds = std::time(nullptr);
+  return node::replace_file(file, std::to_string(*seconds) + "\n");
+}
 
 Error make_region_dir(const node::SiteConfig &config) {
   const char *path = config.region_dir.c_str();

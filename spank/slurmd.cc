@@ -17,6 +17,8 @@ int init(Arguments arguments) {
   set_log_level(config.log);
   Error error = make_region_dir(config);
   if (!error) error = clean_region_dir(config);
+  std::int64_t since = 0;
+  if (!error) error = first_start(config, &since);
   // Jobs without limits can still run; those with limits will be told.
   if (error) {
     log_error("%s", error.text);

@@ -20,6 +20,7 @@
 #include "node/watcher.h"
 #include "options.h"
 #include "region/region.h"
+#include "usage_mount.h"
 
 namespace vgpu::spank::stepd {
 
@@ -37,6 +38,9 @@ struct Step {
   std::uint32_t ended = 0;
   std::int64_t audited = 0;  // second of the last audit
   bool can_audit = true;     // an NVML that hangs does so once
+  bool fenced = false;       // what slurmstepd runs for its tasks later, is
+  IsolatedThread thread;     // the same, with preload=ldso
+  ScopedFd usage;            // of the region, for tasks in another mount namespace
 };
 
 Step &step() {
@@ -100,7 +104,9 @@ void prepare(spank_t handle) {
     log_info("%s", node::kNoWatcher);
   }
   log_debug("step of job %u: it is %s", self.job.id, name_of(self.decision.state));
-  if (self.decision.state == JobState::limited && self.config.preload == node::PreloadBy::ldso) {
+  if (self.decision.state != JobState::limited) return;
+  self.usage = hold_usage(self.config, self.job.id);
+  if (self.config.preload == node::PreloadBy::ldso) {
     if (Error error = prepare_isolation(self.config)) defer_failure(error.text);
   }
 }
@@ -149,17 +155,22 @@ int set_mps_share(spank_t handle) {
              : refuse(handle, "the environment of the task cannot be set");
 }
 
-int add_library(spank_t handle) {
+// False: Slurm does not let us.
+bool set_variables(spank_t handle) {
   const Step &self = step();
   const std::string preload = node::with_library(job_variable(handle, "LD_PRELOAD"), self.config.library);
   const std::string region = self.config.directory().job(self.job.id).path();
-  if (spank_setenv(handle, "LD_PRELOAD", preload.c_str(), 1) != ESPANK_SUCCESS ||
-      spank_setenv(handle, "VGPU_REGION", region.c_str(), 1) != ESPANK_SUCCESS) {
-    return refuse(handle, "the environment of the task cannot be set");
-  }
   if (is_first_task(handle)) {
     log_debug("step of job %u: LD_PRELOAD=%s VGPU_REGION=%s", self.job.id, preload.c_str(), region.c_str());
   }
+  return spank_setenv(handle, "LD_PRELOAD", preload.c_str(), 1) == ESPANK_SUCCESS &&
+         spank_setenv(handle, "VGPU_REGION", region.c_str(), 1) == ESPANK_SUCCESS;
+}
+
+int add_library(spank_t handle) {
+  const Step &self = step();
+  if (Error error = show_usage(self.config, self.job.id, self.usage)) return refuse(handle, error.text);
+  if (!set_variables(handle)) return refuse(handle, "the environment of the task cannot be set");
   if (set_mps_share(handle) != 0) return -1;
   if (self.config.preload == node::PreloadBy::ldso) {
     if (Error error = isolate_task(self.config, self.job.id)) return refuse(handle, error.text);
@@ -216,10 +227,23 @@ int task_init_privileged(spank_t handle) {
   }
 }
 
+// All tasks of the step are forked: what slurmstepd starts from now on as the user are task epilogs.
+void task_post_fork(spank_t handle) {
+  Step &self = step();
+  if (self.decision.state != JobState::limited || self.fenced) return;
+  self.fenced = true;
+  if (!set_variables(handle)) log_error("the environment of task epilogs cannot be set (job %u)", self.job.id);
+  if (self.config.preload != node::PreloadBy::ldso) return;
+  if (Error error = self.thread.enter(self.config, self.job.id)) {
+    log_error("%s; task epilogs of job %u run without its limits", error.text, self.job.id);
+  }
+}
+
 void task_exit(spank_t /*handle*/) {
   Step &self = step();
   if (self.decision.state != JobState::limited) return;
   const bool last = ++self.ended == self.tasks;
+  self.thread.leave();
   // Asking NVML costs a process: hundreds of tasks that end together are one occasion.
   const std::int64_t now = std::time(nullptr);
   if (self.can_audit && (last || now != self.audited)) self.can_audit = audit_job(self.config, self.job);
@@ -230,6 +254,7 @@ void task_exit(spank_t /*handle*/) {
     }
   }
   if (last && self.config.summary != node::Summary::never) summarize();
+  if (!last) self.thread.enter_again();
 }
 
 }  // namespace vgpu::spank::stepd

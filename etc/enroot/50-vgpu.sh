@@ -8,7 +8,8 @@ library=/usr/lib/slurm-vgpu/libvgpu.so
 regions=/run/vgpu
 
 mount_line() { # SOURCE TARGET dir|file OPTIONS
-  printf '%s %s none x-create=%s,bind,nosuid,nodev,private,%s\n' "$1" "$2" "$3" "$4" >>"$ENROOT_MOUNTS"
+  # Recursively: `usage` is a mount of its own in the region.
+  printf '%s %s none x-create=%s,rbind,nosuid,nodev,private,%s\n' "$1" "$2" "$3" "$4" >>"$ENROOT_MOUNTS"
 }
 
 [ -n "${SLURM_JOB_ID:-}" ] || exit 0
@@ -19,6 +20,10 @@ for region in "$regions"/[0-9]*; do
   mount_line "$region" "$region" dir rw,noexec
   found=yes
 done
+if [ -z "$found" ] && [ -e "$regions/$SLURM_JOB_ID/limits" ]; then
+  echo "vgpu: $regions/$SLURM_JOB_ID/usage cannot be seen here; set usage_room=shared in plugstack.conf.d" >&2
+  exit 1
+fi
 [ -n "$found" ] || exit 0
 
 # Without it the dynamic linker would only warn, and the job would run without its limits.

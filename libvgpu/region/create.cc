@@ -13,6 +13,7 @@
 #include "base/file_status.h"
 #include "files.h"
 #include "names.h"
+#include "own_filesystem.h"
 
 namespace vgpu::region {
 
@@ -128,7 +129,9 @@ Error write_limits(int directory_fd, const RegionSpec &spec, const std::uint8_t 
 Error write_usage(int directory_fd, const RegionSpec &spec, const std::uint8_t (&id)[16]) {
   const std::size_t size = usage_size(spec.ndev);
   ScopedFd fd;
-  if (Error error = make_file(directory_fd, kUsageName, size, 0600, &fd)) return error;
+  Error error = spec.own_room ? make_on_own_filesystem(directory_fd, kUsageName, size, &fd)
+                              : make_file(directory_fd, kUsageName, size, 0600, &fd);
+  if (error) return error;
   FileHeader header = make_header(kUsageMagic, spec.ndev, size, id);
   header.checksum = usage_checksum(header);
   if (pwrite(fd.get(), &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header)) {
@@ -151,7 +154,7 @@ bool remove_directory(int parent_fd, const char *name) {
   }
   while (const dirent *entry = readdir(directory)) {
     if (std::strcmp(entry->d_name, ".") != 0 && std::strcmp(entry->d_name, "..") != 0) {
-      unlinkat(dirfd(directory), entry->d_name, 0);
+      remove_entry(dirfd(directory), entry->d_name);
     }
   }
   closedir(directory);

@@ -6,6 +6,7 @@
 //   <directory>/.node-lock       locked by whoever asks NVML anew
 //   <directory>/.watch           locked by the vgpu-watch of this node for as long as it runs, and what it was told
 //   <directory>/.gpus-<job>      which GPUs Slurm gave a job, noted by its prolog
+//   <directory>/.since           when the plugin first ran on this node: older jobs had no prolog of its
 //   <directory>/ld.so.preload    with preload=ldso: lies over /etc/ld.so.preload in the tasks
 //   <directory>/.new-*, .old-*, .tmp-*
 //                                something on its way in or out; left there only by a process that was killed
@@ -14,6 +15,9 @@
 //                                findings                what vgpu-watch found and its user was not told yet
 //                      or        error                   why the job has none: all its steps fail with it
 //                      or        opted-out               the job asked to have none, and may
+//                      or        undecided               root has seen the job: the first step that asks, or that knows
+//                                                        its shards, decides
+//                                A job with a GPU has one of these before its first step.
 //   <directory>/self             in a task with preload=ldso: its own job's region
 #pragma once
 
@@ -25,6 +29,7 @@ inline constexpr char kNodeName[] = "node";
 inline constexpr char kSelfRegion[] = "/run/vgpu/self";
 inline constexpr char kAdmissionLockName[] = ".admission";
 inline constexpr char kNodeLockName[] = ".node-lock";
+inline constexpr char kSinceName[] = ".since";
 inline constexpr char kWatchName[] = ".watch";
 inline constexpr char kPreloadName[] = "ld.so.preload";
 
@@ -36,6 +41,7 @@ inline constexpr char kHistoryName[] = "history";
 inline constexpr char kFindingsName[] = "findings";
 inline constexpr char kErrorName[] = "error";
 inline constexpr char kOptedOutName[] = "opted-out";
+inline constexpr char kUndecidedName[] = "undecided";
 
 inline constexpr char kGpusPrefix[] = ".gpus-";
 inline constexpr char kNewPrefix[] = ".new-";

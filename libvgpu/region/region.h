@@ -68,6 +68,7 @@ struct RegionSpec {
   bool launch_hooks = false;  // see JobIdentity
   unsigned ndev = 0;
   const DeviceSpec *devices = nullptr;
+  bool own_room = false;  // `usage` on a file system of its own, see own_filesystem.h; for root
 };
 
 class Region {

@@ -4,6 +4,7 @@
 #include <sys/mount.h>
 
 #include "region/files.h"
+#include "region/own_filesystem.h"
 #include "support.h"
 
 namespace vgpu::test {
@@ -55,6 +56,44 @@ TEST_F(FilesTest, AFreshRegionIsWhatWasAskedFor) {
   EXPECT_EQ(status.st_mode & 0777, 0600u);
   EXPECT_GE(static_cast<std::size_t>(status.st_blocks) * 512, usage_size(2))
       << "blocks must be there before a rank runs";
+}
+
+// Its owner can write it, and would use up the room of others.
+TEST_F(FilesTest, UsageMayHaveAFileSystemOfItsOwn) {
+  if (!is_root()) GTEST_SKIP() << "only root can mount";
+  const pid_t child = fork();
+  if (child == 0) {
+    if (unshare(CLONE_NEWNS) != 0 || mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) _exit(77);
+    const std::vector<DeviceSpec> devices = make_devices(2, kMiB);
+    RegionSpec spec = make_spec(devices);
+    spec.own_room = true;
+    const std::string other = directory_.path() + "/8";
+    if (Region::create(directory_.path().c_str(), "8", spec)) _exit(1);
+    struct stat limits;
+    struct stat usage;
+    if (stat((other + "/limits").c_str(), &limits) != 0 || stat((other + "/usage").c_str(), &usage) != 0) _exit(2);
+    if (limits.st_dev == usage.st_dev || fs::exists(other + "/.room")) _exit(3);
+    Region region;
+    Rank rank;
+    if (Region::attach(other.c_str(), Trust::root_or_self, &region) || Rank::attach(region, &rank)) _exit(4);
+    const ScopedFd fd(open((other + "/usage").c_str(), O_WRONLY | O_CLOEXEC));
+    const std::string megabyte(kMiB, 'x');
+    if (pwrite(fd.get(), megabyte.data(), megabyte.size(), usage.st_size + 65536) > 0) _exit(5);
+    if (ftruncate(fd.get(), usage.st_size) != 0) _exit(6);
+    // Where it is not mounted, nothing can be counted.
+    umount2((other + "/usage").c_str(), MNT_DETACH);
+    Region late;
+    if (stat((other + "/usage").c_str(), &usage) != 0 || !is_uncovered(usage)) _exit(7);
+    if (!Region::attach(other.c_str(), Trust::root_or_self, &late)) _exit(8);
+    if (rank.try_to_reserve(0, Kind::data, 512) != Grant::granted) _exit(9);  // whoever has it keeps it
+    if (Region::remove(directory_.path().c_str(), "8") || Region::create(directory_.path().c_str(), "8", spec))
+      _exit(10);
+    if (Region::remove(directory_.path().c_str(), "8") || fs::exists(other)) _exit(11);
+    _exit(0);
+  }
+  const int status = WEXITSTATUS(wait_for(child));
+  if (status == 77) GTEST_SKIP() << "mount namespaces are not permitted here";
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(FilesTest, TheUmaskDoesNotMatter) {

@@ -32,7 +32,7 @@ touch "$root/rank" && mount --bind "$WORK/rank" "$root/rank"
 while read -r source target _ options; do
   mkdir -p "$root${target%/*}"
   case $options in *x-create=dir*) mkdir -p "$root$target" ;; *) touch "$root$target" ;; esac
-  mount --bind "$source" "$root$target"
+  case $options in *rbind*) mount --rbind "$source" "$root$target" ;; *) mount --bind "$source" "$root$target" ;; esac
 done <"$mounts"
 exec chroot "$root" "$@"
 EOS

@@ -56,6 +56,27 @@ test_getting_around_the_environment() {
   equal "in a batch script and its step" 2 "$(grep -c "$gib" out)"
 }
 
+# slurmstepd runs them itself, as the user.
+test_task_epilogs_are_limited() {
+  printf '#!/bin/sh\n(%s; env -i %s) >%s/signs/epilog.$SLURM_PROCID 2>&1\n' "$sees" "$sees" "$work" >task_epilog
+  chmod 755 task_epilog
+  local keys rank
+  for keys in preload=ldso "preload=ldso audit=kill"; do
+    configure $keys
+    rm -f signs/*
+    run $games srun $limited -n3 --overcommit --task-epilog="$work/task_epilog" sh -c 'sleep 0.$SLURM_PROCID'
+    for rank in 0 1 2; do
+      output=$(cat signs/epilog.$rank)
+      equal "the limit, with and without variables, in the epilog of $rank ($keys): $output" 2 "$(grep -c "$gib" <<<"$output")"
+    done
+  done
+  configure preload=env
+  rm -f signs/*
+  run $games srun $limited --task-epilog="$work/task_epilog" true
+  output=$(cat signs/epilog.0)
+  equal "with preload=env by the variables" 1 "$(grep -c "$gib" <<<"$output")"
+}
+
 # Failing open is for what went wrong on the node, not for what a user did to the file in which he counts.
 test_failing_open_is_not_for_users() {
   configure fail=open preload=ldso

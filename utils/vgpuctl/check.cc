@@ -106,6 +106,19 @@ void check_directory(const Options &options, Findings *findings) {
   }
 }
 
+// In a user namespace of his own, a user can mount over whatever preload=ldso has mounted.
+void check_user_namespaces(Findings *findings) {
+  const std::string most = first_line("/proc/sys/user/max_user_namespaces");
+  const std::string allowed = first_line("/proc/sys/kernel/unprivileged_userns_clone");  // of some distributions
+  if (most == "0" || allowed == "0") {
+    findings->ok("user namespaces: users may not make any");
+  } else if (!most.empty()) {
+    findings->warn(
+        "user namespaces: users may make them, and get around preload=ldso there; sysctl user.max_user_namespaces=0 "
+        "forbids it, and rootless containers with it. See BYPASSING in spank_vgpu(8)");
+  }
+}
+
 // Private regions lie in a directory that anybody could have made before.
 void check_private_directory(Findings *findings) {
   const std::string path = node::private_directory(node::runtime_directory(std::getenv("XDG_RUNTIME_DIR")));
@@ -181,6 +194,7 @@ int check(const Options &options) {
   check_contexts(options, &findings);
   check_directory(options, &findings);
   check_install(options, &findings);
+  check_user_namespaces(&findings);
   check_private_directory(&findings);
   check_watcher(options, &findings);
   check_regions(options, &findings);
