@@ -32,7 +32,7 @@ CUresult end(CUstream stream, Call call) {
 template <typename Call>
 CUresult destroy(CUstream stream, Call call) {
   const bool metered = launches_are_metered();
-  const bool captured = metered && sm::forget_capture(stream);
+  const bool captured = metered && sm::is_recording(stream) && sm::forget_capture(stream);
   if (metered) sm::forget_events_of(stream);
   const CUresult result = call();
   if (captured && result != CUDA_SUCCESS) sm::note_capture(stream);

@@ -170,14 +170,17 @@ constexpr std::size_t lanes_offset(unsigned ndev, unsigned slot, unsigned dev) {
 
 // ---- usage: the appendix of layout 2 --------------------------------------------------------------------------------
 
-// Leases, see lease.h: any rank, by CAS. Hints, relaxed: whoever believes a wild one looks too often or not at all.
 struct alignas(kLine) DeviceMore {
+  // Leases, see lease.h: any rank, by CAS. Hints, relaxed: whoever believes a wild one looks too often or not at all.
   Word looker;  // which rank looks at NVML for all ranks
   Word prober;  // which rank makes a context whose size nobody knows
-  Word reserved[6];
+  // Whether NVML corrects what launches are charged, see FeedbackState: the rank that the SM limiter elected, by a relaxed
+  // store. A number of its own that orders nothing; for display alone, nobody acts upon it.
+  Word feedback;
+  Word reserved[5];
   Word reserved_lines[127][8];  // room for what later releases share, without another layout
 };
-static_assert(sizeof(DeviceMore) == 128 * kLine);
+static_assert(sizeof(DeviceMore) == 128 * kLine && offsetof(DeviceMore, feedback) == 16);
 
 // One rank's, on one device.
 struct alignas(kLine) SlotMore {

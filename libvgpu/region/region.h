@@ -27,6 +27,7 @@
 #include "liveness.h"
 #include "owner.h"
 #include "seqlock.h"
+#include "sm_words.h"
 
 namespace vgpu::region {
 
@@ -222,6 +223,7 @@ struct DeviceSnapshot {
   std::uint64_t charged_ns;  // see DeviceUsage
   std::uint64_t tat;         // the same
   std::uint64_t trim;        // the same
+  FeedbackState feedback;    // of a job whose launches are held to a share; a user's word, for display
 };
 
 struct RankSnapshot {

@@ -1,6 +1,8 @@
 // The words of the SM limiter that hold more than one value. All zeroes is every word's initial state.
 #pragma once
 
+#include <cstdint>
+
 #include "words.h"
 
 namespace vgpu::region {
@@ -30,6 +32,21 @@ struct TrimWord {
     return Ratio::put(ratio == kOne ? 0 : ratio) | Shared::put(shared) | Epoch::put(epoch);
   }
 };
+
+// Whether NVML's word on how busy the job is reaches it, and why not.
+enum class FeedbackState : std::uint8_t {
+  not_asked,    // no rank had a reason to yet
+  nvml,         // it does
+  no_nvml,      // there is none, or it does not know the device
+  unsupported,  // it does not tell how busy processes keep this device
+  unnamed,      // it does not speak of the job's processes, or by numbers that they do not know to be theirs
+};
+
+// The job's user can write any number.
+constexpr FeedbackState feedback_state(std::uint64_t word) {
+  return word <= static_cast<std::uint64_t>(FeedbackState::unnamed) ? static_cast<FeedbackState>(word)
+                                                                    : FeedbackState::not_asked;
+}
 
 // Which rank is elected, and when it last renewed its lease.
 struct LeaseWord {

@@ -107,7 +107,11 @@ Error Snapshot::decode(const UsageReader &reader, const RegionFiles &files, cons
   job_ = files.job;
   created_ = files.header.created;
   ndev_ = ndev;
-  for (unsigned dev = 0; dev < ndev; ++dev) devices_[dev] = decode_device(reader, limits[dev], dev);
+  for (unsigned dev = 0; dev < ndev; ++dev) {
+    devices_[dev] = decode_device(reader, limits[dev], dev);
+    const bool is_held = job_.launch_hooks != 0 && devices_[dev].sm_percent < 100;
+    devices_[dev].feedback = is_held ? reader.feedback(dev) : FeedbackState::not_asked;
+  }
   std::uint64_t *units = units_;
   RestMark *marks = marks_;
   for (unsigned slot = 1; slot < kSlots; ++slot) {

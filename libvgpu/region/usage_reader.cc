@@ -96,6 +96,13 @@ std::uint64_t UsageReader::idle_units(unsigned slot, unsigned dev) const {
   return region::idle_units(guard.load(std::memory_order_relaxed), lane.current.load(std::memory_order_relaxed));
 }
 
+// By a read of its own: few jobs have an SM limit, and of the rest of the devices' appendix nothing is shown.
+FeedbackState UsageReader::feedback(unsigned dev) const {
+  const std::size_t at = appendix_offset(ndev_) + dev * sizeof(DeviceMore) + offsetof(DeviceMore, feedback);
+  std::uint64_t word = 0;
+  return view_.has_appendix() && fetch(at, sizeof word, &word) ? feedback_state(word) : FeedbackState::not_asked;
+}
+
 bool UsageReader::info(unsigned slot, InfoValues *values) const {
   // Nearly always the two copies we have will do; a block that was being written is read again, a few times.
   InfoCopy first;

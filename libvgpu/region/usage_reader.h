@@ -3,6 +3,7 @@
 
 #include "layout.h"
 #include "seqlock.h"
+#include "sm_words.h"
 
 namespace vgpu::region {
 
@@ -30,6 +31,7 @@ class UsageReader {
   bool info(unsigned slot, InfoValues *values) const;
   // What of the lane Kind::other is blocks that nobody uses, and may be given up at any time.
   std::uint64_t idle_units(unsigned slot, unsigned dev) const;
+  FeedbackState feedback(unsigned dev) const;
 
  private:
   bool fetch(std::size_t offset, std::size_t size, void *target) const;

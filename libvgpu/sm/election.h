@@ -1,8 +1,8 @@
 // Leader election by lease: which rank asks NVML for the job, one per device.
 //
-// There is no thread for it: a thread that waits for budget has time, and looks at the lease. Its holder renews it with
-// every tick. If it stays away for three, because it died, stopped or has nothing to launch, the next rank that waits
-// takes the lease over under a new epoch. The leader publishes only while the word bears its epoch: a rank that was
+// There is no thread for it: a thread that comes for budget looks at the lease, whether it will have to wait or not. Its
+// holder renews it with every tick. If it stays away for three, because it died, stopped or has nothing to launch, the next
+// rank that comes takes the lease over under a new epoch. The leader publishes only while the word bears its epoch: a rank that was
 // stopped half-way and continues finds another's epoch there, and changes nothing.
 #pragma once
 
@@ -12,9 +12,8 @@
 namespace vgpu::sm {
 
 // How often the leader renews its lease and asks NVML. Shorter than NVML's windows, which end every 167 ms, because
-// NVML tells only of the last one: feedback.h drops what was seen across a missed window. Longer than a window, 180 ms:
-// nothing is ever compared, and costs that are twice too high or low stay so in the model. Shorter: more calls of NVML
-// for the same samples.
+// NVML tells only of the last one, and what it left out is not compared. Longer than a window, 180 ms: many are left out, and
+// costs that are off stay so for longer. Shorter: more calls of NVML for the same samples.
 inline constexpr std::uint64_t kTickMs = 120;
 // After how many missed ticks another rank takes over. With one, the lease would go to whichever rank comes first after
 // each tick, and the feedback of each would start anew: where two jobs share the model's device nothing is then ever

@@ -45,33 +45,33 @@ constexpr std::uint64_t kIdlePart = 20;
 // The time between two ticks counts as at most so much. Absent, a job that comes back after a pause with a charge would
 // have been unheard for all of it.
 constexpr std::uint64_t kLongestTickNs = 500'000'000;
+// Between two points further apart than a window nothing is known of when what was charged was: a leader that was not
+// running itself, as on a busy machine, did not see when others were let through. Less than this part of the time does not
+// matter. Absent, charges would be taken for those of other windows than NVML speaks of, and the ratio of a job whose costs
+// are right would go up and down by a third (feedback_test).
+constexpr double kFlat = 0.02;
 // How much of the way to 1 is left after a tick. Nothing: a job that shares the device would gain or lose much at once.
 constexpr double kFading = 7.0 / 8;
 
 }  // namespace
 
 void Feedback::note_charged(std::uint64_t now_ns, std::uint64_t charged_ns) {
-  if (noted_ != 0) {
-    const Point &last = history_[(noted_ - 1) % kHistory];
-    const std::uint64_t apart = now_ns - last.at_ns;
-    // Charges that were taken back make it negative.
-    const auto charged = static_cast<std::int64_t>(charged_ns - last.charged_ns);
-    if (charged > static_cast<std::int64_t>(apart / kIdlePart)) unheard_ns_ += std::min(apart, kLongestTickNs);
-  }
+  // The last point moves on until it is far enough from the one before it, so that a pause begins where the last charge was.
+  if (noted_ >= 2 && now_ns - point(1).at_ns < kGrainNs) --noted_;
   history_[noted_++ % kHistory] = {now_ns, charged_ns};
 }
 
 bool Feedback::charged_at(std::uint64_t at_ns, double *charged_ns) const {
   const unsigned points = std::min(noted_, kHistory);
-  for (unsigned back = 1; back < points; ++back) {
-    const Point &later = history_[(noted_ - back) % kHistory];
-    const Point &earlier = history_[(noted_ - back - 1) % kHistory];
+  for (unsigned back = 0; back + 1 < points; ++back) {
+    const Point &later = point(back);
+    const Point &earlier = point(back + 1);
     if (at_ns > later.at_ns || at_ns < earlier.at_ns) continue;
-    const double part = later.at_ns == earlier.at_ns ? 0
-                                                     : static_cast<double>(at_ns - earlier.at_ns) /
-                                                           static_cast<double>(later.at_ns - earlier.at_ns);
-    *charged_ns = static_cast<double>(earlier.charged_ns) +
-                  part * static_cast<double>(static_cast<std::int64_t>(later.charged_ns - earlier.charged_ns));
+    const auto apart = static_cast<double>(later.at_ns - earlier.at_ns);
+    const auto charged = static_cast<double>(static_cast<std::int64_t>(later.charged_ns - earlier.charged_ns));
+    if (apart > static_cast<double>(window_ns_) && std::abs(charged) > apart * kFlat) return false;
+    const double part = apart == 0 ? 0 : static_cast<double>(at_ns - earlier.at_ns) / apart;
+    *charged_ns = static_cast<double>(earlier.charged_ns) + part * charged;
     return true;
   }
   return false;
@@ -82,35 +82,50 @@ void Feedback::forget(std::uint64_t now_ns) {
   ignore_before_ns_ = now_ns;
 }
 
-std::uint64_t Feedback::without_answer(std::uint64_t ratio) const {
+std::uint64_t Feedback::without_answer(std::uint64_t ratio) {
+  if (noted_ != 0) {
+    const std::uint64_t apart = point(0).at_ns - last_tick_.at_ns;
+    // Charges that were taken back make it negative.
+    const auto charged = static_cast<std::int64_t>(point(0).charged_ns - last_tick_.charged_ns);
+    const bool computed = last_tick_.at_ns != 0 && charged > static_cast<std::int64_t>(apart / kIdlePart);
+    if (computed) unheard_ns_ += std::min(apart, kLongestTickNs);
+    last_tick_ = point(0);
+  }
   if (unheard_ns_ < kUnheardNs) return ratio;
   const double off = static_cast<double>(ratio) - region::TrimWord::kOne;
   // Towards 1 also by the last steps, which are less than the ratio's own.
-  return static_cast<std::uint64_t>(region::TrimWord::kOne + std::trunc(off * kFading));
+  return static_cast<std::uint64_t>(region::TrimWord::kOne + static_cast<std::int64_t>(off * kFading));
 }
 
 std::uint64_t Feedback::observe(const Observation &seen, std::uint64_t now_ns, std::uint64_t ratio) {
   unheard_ns_ = 0;
-  const std::uint64_t from_ns = seen_to_ns_;
-  if (seen.to_ns <= from_ns) return ratio;
+  if (noted_ != 0) last_tick_ = point(0);
+  const std::uint64_t before_ns = seen_to_ns_;
+  if (seen.to_ns <= before_ns) return ratio;
   seen_to_ns_ = seen.to_ns;
   // NVML does not say how long its windows are. They end at regular times; two in a row show it.
-  const std::uint64_t apart = seen.to_ns - from_ns;
-  if (from_ns != 0 && apart >= kLeastWindowNs && (window_ns_ == 0 || apart < window_ns_ - window_ns_ / kJitterPart)) {
+  const std::uint64_t apart = seen.to_ns - before_ns;
+  if (before_ns != 0 && apart >= kLeastWindowNs && (window_ns_ == 0 || apart < window_ns_ - window_ns_ / kJitterPart)) {
     window_ns_ = apart;
     forget(now_ns);
   }
-  if (++observed_ < kLearningObservations || now_ns - previous_tick_ns() > window_ns_) return ratio;
+  if (++observed_ < kLearningObservations || window_ns_ == 0) return ratio;
+  // What NVML says is of one window. Where it left some out since the last, because the job was idle or nobody asked in
+  // time, the comparison starts with this one.
+  const bool follows = apart <= window_ns_ + window_ns_ / 2;
+  const std::uint64_t from_ns = follows ? before_ns : seen.to_ns - window_ns_;
   double before, after;
   if (from_ns < ignore_before_ns_ || !charged_at(from_ns, &before) || !charged_at(seen.to_ns, &after)) return ratio;
 
   const auto span = static_cast<double>(seen.to_ns - from_ns);
   span_ns_ += span;
-  const double window = std::min(span, static_cast<double>(window_ns_));
-  busy_ns_ += seen.percent / 100.0 * window;
+  busy_ns_ += seen.percent / 100.0 * span;
   charged_ns_ += after - before;
   const Doubt &allowed = seen.shared ? kDoubtShared : kDoubtAlone;
-  doubt_ns_ += (allowed.span_percent * span + allowed.process_percent * seen.processes * window) / 100;
+  doubt_ns_ += (allowed.span_percent + allowed.process_percent * seen.processes) * span / 100;
+  // What was launched before this window and ran in it, or the other way round, was not compared with the one before.
+  if (compared_to_ns_ != from_ns) doubt_ns_ += static_cast<double>(seen.launch_ns);
+  compared_to_ns_ = seen.to_ns;
   if (span_ns_ < static_cast<double>(kLeastSpanNs) || charged_ns_ <= 0) return ratio;
 
   const double expected = charged_ns_ * static_cast<double>(ratio) / region::TrimWord::kOne;

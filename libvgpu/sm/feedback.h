@@ -31,12 +31,12 @@ class Feedback {
   // a ratio that is right comes and goes.
   static constexpr std::uint64_t kUnheardNs = 10'000'000'000;
 
-  // With every tick: what the job has been charged so far, without the ratio.
+  // Before and after every charge: what the job has been charged so far, without the ratio.
   void note_charged(std::uint64_t now_ns, std::uint64_t charged_ns);
   // Each of the two returns the ratio to use from now on. Without an answer that is the old one, until the job has
   // computed for kUnheardNs without any: then it fades to 1.
   std::uint64_t observe(const Observation &seen, std::uint64_t now_ns, std::uint64_t ratio);
-  std::uint64_t without_answer(std::uint64_t ratio) const;
+  std::uint64_t without_answer(std::uint64_t ratio);
   // How long the job has computed since NVML last spoke of it.
   std::uint64_t unheard_ns() const { return unheard_ns_; }
   // Costs or the ratio have changed: what was compared before says nothing of them.
@@ -44,25 +44,26 @@ class Feedback {
   void reset() { *this = {}; }
 
  private:
-  // How many ticks back charges are remembered, to be compared with what NVML says late: 64 ticks are 7.7 s. It must
-  // reach beyond NVML's lag, 1 s in the tests, and a window. Fewer, 4: most answers are too old to be compared, and
-  // costs that are off by half are corrected after 11 instead of 4 s in the model. More is only memory of each process
-  // and device.
-  static constexpr unsigned kHistory = 64;
+  // How far back charges are remembered, to be compared with what NVML says late: 512 points, of which at most two lie
+  // within kGrainNs, are 2.5 s and more. It must reach beyond NVML's lag, 1 s in the tests, and a window. Fewer: answers are too old to be
+  // compared, and costs that are off stay so for longer. More is only memory of each process and device.
+  static constexpr unsigned kHistory = 512;
+  static constexpr std::uint64_t kGrainNs = 10'000'000;
   struct Point {
     std::uint64_t at_ns;
     std::uint64_t charged_ns;
   };
 
-  // When note_charged() was last called before this tick.
-  std::uint64_t previous_tick_ns() const { return noted_ < 2 ? 0 : history_[(noted_ - 2) % kHistory].at_ns; }
-  // False: longer ago than the history reaches.
+  const Point &point(unsigned back) const { return history_[(noted_ - 1 - back) % kHistory]; }
+  // False: not known well enough, see feedback.cc, or longer ago than the history reaches.
   bool charged_at(std::uint64_t at_ns, double *charged_ns) const;
 
   Point history_[kHistory] = {};
   unsigned noted_ = 0;
+  Point last_tick_ = {};
   std::uint64_t unheard_ns_ = 0;
   std::uint64_t seen_to_ns_ = 0;
+  std::uint64_t compared_to_ns_ = 0;
   std::uint64_t window_ns_ = 0;  // the shortest time between two observations; 0: none yet
   unsigned observed_ = 0;
   std::uint64_t ignore_before_ns_ = 0;  // older observations are of an older ratio

@@ -147,10 +147,13 @@ void Launch::wait_for_budget(Process &state, const runtime::Place &place, Cost &
     const std::uint32_t percent = percent_of(dev);
     if (percent >= 100) break;
     read_measurements(state, place);
+    // Also by who need not wait, perhaps only because costs are too low.
+    check_utilisation(device.utilisation_check, dev, usage, state.costs, monotonic_ns());
     const std::uint64_t now = monotonic_ns();
     const Decision decision = decide(usage, device.meter, cost, credit, percent, now);
     if (decision.go) {
       hold.end(stream_);
+      note_granted(device.utilisation_check, usage, now);
       report(device, dev, credit, now);
       if (decision.measure && !deferred.never && credit.remaining_ns >= decision.charged_ns) {
         deferred = {&cost, stream_, decision, false};
@@ -162,7 +165,6 @@ void Launch::wait_for_budget(Process &state, const runtime::Place &place, Cost &
     }
     if (waited_since == 0) waited_since = now;
     hold.begin(place, stream_);
-    check_utilisation(device.utilisation_check, dev, usage, state.costs, now);
     std::uint64_t longest = kLongestWaitNs;
     if (state.timers.learning.load(memory_order_relaxed) != 0) {
       longest = look_after;

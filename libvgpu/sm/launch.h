@@ -3,8 +3,8 @@
 // It goes one way: hook -> pay -> credit -> budget -> wait. A hook (metered.h) calls pay(), which spends the thread's
 // credit; that is all that happens to most launches. When the credit does not suffice, a Launch takes the next batch of
 // the job's budget (meter.h decides, bucket.h holds it), and while there is none it waits (wait.h), holding nothing.
-// Now and then a launch is measured (launch_timer.h), which teaches costs.h what to charge; while a thread waits, its
-// rank may be the one that compares what was charged with what NVML says (utilisation_check.h, election.h, feedback.h).
+// Now and then a launch is measured (launch_timer.h), which teaches costs.h what to charge; its rank
+// may be the one that compares what was charged with what NVML says (utilisation_check.h, election.h, feedback.h).
 #pragma once
 
 #include "captures.h"

@@ -1,6 +1,7 @@
 // Every way to launch a kernel: "SYMBOL TIME COUNT", where the kernel's name tells the simulated device how long it takes.
 #include <signal.h>
 #include <sys/time.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <map>
@@ -125,6 +126,20 @@ constexpr Call kCalls[] = {
     LAUNCH(cuLaunch, kernel),
     LAUNCH(cuLaunchGrid, kernel, 1, 1),
     LAUNCH(cuLaunchGridAsync, kernel, 1, 1, nullptr),
+    // "TIME COUNT PAUSE": one after the other, each waited for, with a pause of so many microseconds behind it.
+    CALL(paced_kernels,
+         {
+           const CUfunction kernel = kernel_of(next<std::string>(in));
+           const std::uint64_t count = number(in);
+           const auto pause = static_cast<useconds_t>(number(in));
+           int result = CUDA_SUCCESS;
+           for (std::uint64_t i = 0; i < count && result == CUDA_SUCCESS; ++i) {
+             result = DRIVER(cuLaunchKernel)(kernel, 1, 1, 1, 32, 1, 1, 0, nullptr, nullptr, nullptr);
+             if (result == CUDA_SUCCESS) result = DRIVER(cuCtxSynchronize)();
+             usleep(pause);
+           }
+           return result;
+         }),
     // A graph of one such kernel, by capture. Answers what can be launched.
     CALL(kernel_graph,
          {

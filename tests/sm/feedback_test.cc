@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <random>
+#include <vector>
+
 #include "sm/election.h"
 
 namespace vgpu::sm::test {
@@ -88,6 +92,120 @@ TEST(Feedback, OneAnswerIsEnoughToKeepIt) {
         answers ? feedback.observe({now - 500 * kMs, 40, 1, kMs, false}, now, ratio) : feedback.without_answer(ratio);
   }
   EXPECT_EQ(ratio, old);
+}
+
+// A process that never has to wait, on a machine that takes the core from it now and then, for up to 0.4 s: kernels, and a
+// pause after each few of them. It asks NVML when it launches, as in sm/launch.cc; NVML tells of the last window in which it
+// was busy, `lag_ns` late.
+class BusyMachine {
+ public:
+  struct Program {
+    double kernel_ns;
+    unsigned burst;
+    double interruptions;  // of each launch
+    double lag_ns;
+    double costs_are_off;
+  };
+  struct Ratios {
+    double least = 1, most = 1, last = 1;
+  };
+
+  BusyMachine(const Program &program, unsigned seed) : program_(program), random_(seed) {}
+
+  Ratios run(double seconds) {
+    while (now_ < kStart + seconds * 1e9) {
+      for (unsigned i = 0; i < program_.burst; ++i) launch();
+      now_ = std::max(now_, idle_from_) + 1e6;
+      interrupt();
+    }
+    return ratios_;
+  }
+
+ private:
+  static constexpr double kStart = 1e12, kWindow = 1e9 / 6;
+
+  double dice() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
+  void interrupt() {
+    if (dice() < program_.interruptions) now_ += (5 + 400 * dice() * dice()) * 1e6;
+  }
+  void note() { feedback_.note_charged(static_cast<std::uint64_t>(now_), static_cast<std::uint64_t>(charged_)); }
+
+  void launch() {
+    note();
+    if (now_ >= next_tick_) {
+      next_tick_ = now_ + kTickMs * 1e6;
+      ask_nvml();
+    }
+    charged_ += program_.kernel_ns * program_.costs_are_off;
+    note();
+    const double from = std::max(now_, idle_from_);
+    idle_from_ = from + program_.kernel_ns;
+    for (double at = from; at < idle_from_;) {
+      const auto window = static_cast<std::size_t>((at - kStart) / kWindow);
+      if (busy_.size() <= window) busy_.resize(window + 1);
+      const double end = std::min(idle_from_, kStart + static_cast<double>(window + 1) * kWindow);
+      busy_[window] += end - at;
+      at = end + 1;
+    }
+    now_ += 3e3;
+    interrupt();
+  }
+
+  void ask_nvml() {
+    const auto ended = static_cast<std::size_t>(std::max(0.0, (now_ - program_.lag_ns - kStart) / kWindow));
+    std::size_t last = std::min(ended, busy_.size());
+    while (last > seen_ && percent(last - 1) == 0) --last;
+    if (last > seen_) {
+      seen_ = last;
+      const double to = kStart + static_cast<double>(last) * kWindow;
+      ratio_ = feedback_.observe(
+          {static_cast<std::uint64_t>(to), percent(last - 1), 1, static_cast<std::uint64_t>(program_.kernel_ns), false},
+          static_cast<std::uint64_t>(now_), ratio_);
+    } else {
+      ratio_ = feedback_.without_answer(ratio_);
+    }
+    ratios_.last = static_cast<double>(ratio_) / region::TrimWord::kOne;
+    ratios_.least = std::min(ratios_.least, ratios_.last);
+    ratios_.most = std::max(ratios_.most, ratios_.last);
+  }
+  unsigned percent(std::size_t window) const { return static_cast<unsigned>(busy_[window] * 100 / kWindow + 0.5); }
+
+  Program program_;
+  std::mt19937_64 random_;
+  Feedback feedback_;
+  std::uint64_t ratio_ = region::TrimWord::kOne;
+  double now_ = kStart, idle_from_ = 0, charged_ = 0, next_tick_ = 0;
+  std::vector<double> busy_;
+  std::size_t seen_ = 0;  // windows
+  Ratios ratios_;
+};
+
+TEST(Feedback, ABusyMachineIsNotMisjudged) {
+  for (const double kernel_ns : {200e3, 2e6, 20e6}) {
+    for (const unsigned burst : {1u, 10u}) {
+      if (kernel_ns * burst > 50e6) continue;  // nobody can launch so much at once
+      for (const double interruptions : {0.0, 0.01, 0.05, 0.2}) {
+        for (const double lag_ns : {170e6, 400e6, 1000e6}) {
+          for (unsigned seed = 1; seed <= 5; ++seed) {
+            const BusyMachine::Ratios ratios = BusyMachine({kernel_ns, burst, interruptions, lag_ns, 1}, seed).run(60);
+            EXPECT_GE(ratios.least, 0.95) << kernel_ns << ' ' << burst << ' ' << interruptions << ' ' << lag_ns;
+            EXPECT_LE(ratios.most, 1.05) << kernel_ns << ' ' << burst << ' ' << interruptions << ' ' << lag_ns;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Feedback, NorDoesItHideCostsThatAreOff) {
+  for (const double kernel_ns : {2e6, 20e6}) {
+    for (const double interruptions : {0.0, 0.01, 0.05}) {
+      for (unsigned seed = 1; seed <= 5; ++seed) {
+        const BusyMachine::Ratios ratios = BusyMachine({kernel_ns, 1, interruptions, 400e6, 0.5}, seed).run(60);
+        EXPECT_NEAR(ratios.last, 2, 0.2) << kernel_ns << ' ' << interruptions;
+      }
+    }
+  }
 }
 
 TEST(Words, SurviveTheirPacking) {

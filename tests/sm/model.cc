@@ -313,11 +313,14 @@ class Simulation final : public Scenario::Control {
     look_at_samples(rank, percent);
     const std::uint64_t now = device_.now();
     DeviceUsage &usage = *usages_[rank.job];
+    rank.feedback.note_charged(now, usage.charged_ns.load());
+    look_at_nvml(rank);
     const Decision decision = decide(usage, rank.meter, cost, rank.credit, percent, now);
     if (!decision.go) {
       wait(rank, decision.until_ns);
       return;
     }
+    rank.feedback.note_charged(now, usage.charged_ns.load());
     rank.step_ns = 0;
     Sample *sample = nullptr;
     if (decision.measure && rank.samples.size() < kMostMeasurements) {
@@ -371,7 +374,6 @@ class Simulation final : public Scenario::Control {
   void wait(Rank &rank, std::uint64_t until) {
     const std::uint64_t now = device_.now();
     ++rank.waits;
-    look_at_nvml(rank);
     const bool learning = std::any_of(rank.samples.begin(), rank.samples.end(),
                                       [](const auto &sample) { return sample->cost->estimate_ns.load() == 0; });
     rank.step_ns = learning ? std::clamp(2 * rank.step_ns, 100 * kUs, 2 * kMs) : 100 * kMs;
@@ -399,7 +401,6 @@ class Simulation final : public Scenario::Control {
       rank.revisions = rank.costs->revisions();
       rank.feedback.forget(now);
     }
-    rank.feedback.note_charged(now, usage.charged_ns.load());
     const Window *seen = nullptr;
     for (const Window &window : windows_) {
       if (window.end_ns + scenario_.nvml_lag_ns <= now) seen = &window;

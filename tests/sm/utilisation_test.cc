@@ -1,4 +1,5 @@
 // What a job's share makes of NVML's word about it: by which call it comes, and what if it is about others, or does not come.
+#include <atomic>
 #include <chrono>
 #include <fstream>
 
@@ -110,6 +111,14 @@ class UtilisationTest : public testing::Test {
     }
     return false;
   }
+  FeedbackState feedback() { return feedback_state(region_.usage().device_more(0).feedback.load()); }
+  static std::vector<std::string> lines_about_the_share(const Program &rank) {
+    std::vector<std::string> lines;
+    for (const std::string &line : rank.complaints()) {
+      if (line.find("SM share") != line.npos) lines.push_back(line);
+    }
+    return lines;
+  }
   // How busy the device is from now on, in percent.
   double busy_for(long ms) {
     const Node::Busy before = node_->busy(0);
@@ -159,6 +168,50 @@ TEST_F(UtilisationTest, WithoutEitherTheRatioStays) {
   EXPECT_NEAR(ratio(), 0.9, 0.001);
 }
 
+// ---- what is told of it ---------------------------------------------------------------------------------------------
+
+TEST_F(UtilisationTest, NobodyIsToldWhereThereIsFeedback) {
+  make("", 30);
+  const Program &rank = start(kBusy, {"VGPU_LOG=info"});
+  EXPECT_TRUE(eventually([&] { return feedback() == FeedbackState::nvml; }));
+  EXPECT_EQ(lines_about_the_share(rank), std::vector<std::string>{});
+}
+
+TEST_F(UtilisationTest, ThatItIsNotSupportedIsToldOnce) {
+  make("nvml_unsupported=nvmlDeviceGetProcess*", 30);
+  const Program &rank = start(kBusy, {"VGPU_LOG=info"});
+  EXPECT_TRUE(eventually([&] { return feedback() == FeedbackState::unsupported; }));
+  busy_for(500);
+  EXPECT_EQ(lines_about_the_share(rank),
+            std::vector<std::string>{
+                "vgpu: the SM share of GPU 0 rests on measured launches alone: NVML does not tell how busy "
+                "processes keep this GPU; a newer driver may, parts of a GPU (MIG) never do"});
+}
+
+TEST_F(UtilisationTest, NobodyIsToldWhoDidNotAsk) {
+  make("nvml_unsupported=nvmlDeviceGetProcess*", 30);
+  const Program &rank = start(kBusy);
+  EXPECT_TRUE(eventually([&] { return feedback() == FeedbackState::unsupported; }));
+  EXPECT_EQ(lines_about_the_share(rank), std::vector<std::string>{});
+}
+
+TEST_F(UtilisationTest, ThatThereIsNoNvmlIsTold) {
+  make("", 30);
+  node().set_faults("nvmlInit* fail 9; nvmlDeviceGetHandle* fail 6");
+  const Program &rank = start(kBusy, {"VGPU_LOG=info"});
+  EXPECT_TRUE(eventually([&] { return feedback() == FeedbackState::no_nvml; }));
+  EXPECT_EQ(lines_about_the_share(rank).size(), 1u);
+}
+
+TEST_F(UtilisationTest, ThatNvmlSpeaksOfOthersIsTold) {
+  make("nvml_pids=foreign", 30);
+  const Program &rank = start(kBusy, {"VGPU_LOG=info"});
+  EXPECT_TRUE(eventually([&] { return feedback() == FeedbackState::unnamed; }));
+  EXPECT_EQ(lines_about_the_share(rank).size(), 1u);
+}
+
+// ---- what it is worth -----------------------------------------------------------------------------------------------
+
 // Nobody of the job in what NVML says is not "0 %".
 TEST_F(UtilisationTest, ForeignPidsAreUnknown) {
   make("nvml_pids=foreign", 20);
@@ -195,6 +248,68 @@ TEST_F(UtilisationTest, SomeOfTheRanksAreNotTheJob) {
   EXPECT_LE(busy_for(6000), 22);
   EXPECT_EQ(ratio(), 1);
 }
+
+// ---- who need not wait ----------------------------------------------------------------------------------------------
+
+// It is charged a quarter of the truth, so that it gets all that it wants, 2 ms of every 3, and never has to wait.
+TEST_F(UtilisationTest, NeverWaitingIsCorrected) {
+  make("", 30, 0.25);
+  start("paced_kernels 2ms 1000000 1000");
+  EXPECT_TRUE(comes_to(1, 0.1)) << ratio();
+  EXPECT_LE(busy_for(2000), 33);
+}
+
+// Children that compute, on a machine that has fewer cores, for as long as this lives, and at most for a minute. The test and
+// its ranks are as nice as they are: others on this machine are not disturbed.
+class FullLoad {
+ public:
+  explicit FullLoad(long spinners) {
+    constexpr unsigned kAtMostSeconds = 60;
+    if (nice(10) == -1) ADD_FAILURE();
+    for (long i = 0; i < spinners; ++i) {
+      pids_.push_back(spawn([] {
+        alarm(kAtMostSeconds);
+        for (std::atomic<unsigned> turns = 0;; ++turns) {
+        }
+        return 0;
+      }));
+    }
+  }
+  ~FullLoad() {
+    for (const pid_t pid : pids_) {
+      kill(pid, SIGKILL);
+      waitpid(pid, nullptr, 0);
+    }
+  }
+
+ private:
+  std::vector<pid_t> pids_;
+};
+
+class FullCpuLoad : public UtilisationTest, public testing::WithParamInterface<const char *> {};
+
+TEST_P(FullCpuLoad, IsNotTakenForWrongCosts) {
+  const FullLoad load(sysconf(_SC_NPROCESSORS_ONLN) + 2);
+  make("", 50);
+  start(GetParam());
+  double least = 1, most = 1;
+  for (int i = 0; i < 400; ++i, sleep_ms(50)) {
+    least = std::min(least, ratio());
+    most = std::max(most, ratio());
+  }
+  EXPECT_EQ(feedback(), FeedbackState::nvml);
+  EXPECT_GE(least, 0.95);
+  EXPECT_LE(most, 1.05);
+  // Nor does the load hide what is wrong.
+  TrimWord wrong = TrimWord::unpack(device().trim.load());
+  wrong.ratio = TrimWord::kOne / 4;
+  device().trim = wrong.pack();
+  EXPECT_TRUE(comes_to(1, 0.2)) << ratio();
+}
+
+INSTANTIATE_TEST_SUITE_P(Programs, FullCpuLoad,
+                         testing::Values("cuLaunchKernel 2ms 1000000", "paced_kernels 2ms 1000000 3000"),
+                         [](const auto &info) { return info.index == 0 ? "ThatWait" : "ThatNeverWait"; });
 
 }  // namespace
 }  // namespace vgpu::test

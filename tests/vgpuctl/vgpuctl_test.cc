@@ -258,6 +258,19 @@ TEST_F(Vgpuctl, ShowsOneJob) {
   EXPECT_NE(run({"show", "30"}).out.find(" no\n"), std::string::npos);
 }
 
+TEST_F(Vgpuctl, ShowsWhetherNvmlCorrectsTheShare) {
+  prepare();
+  std::string text, names;
+  for (const std::uint64_t word : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{2}, std::uint64_t{3},
+                                   std::uint64_t{4}, std::uint64_t{5}, ~std::uint64_t{0}}) {
+    poke(7, appendix_offset(2) + offsetof(DeviceMore, feedback), word);
+    text += matches(run({"show", "7"}).out, "(feedback: .*)").front() + "\n";
+    names += matches(run({"show", "7", "--json"}).out, "\"sm_feedback\": (.*),").front() + "\n";
+  }
+  expect_golden("show-feedback.txt", without_padding(text + names));
+  EXPECT_EQ(run({"show", "12"}).out.find("feedback"), std::string::npos) << "it has no SM limit";
+}
+
 TEST_F(Vgpuctl, MarksWhatIsTorn) {
   prepare();
   const unsigned slot = ranks_[0]->slot();

@@ -19,6 +19,11 @@ Json known(const std::optional<T> &value) {
 
 Json text_or_null(const std::string &text) { return text.empty() ? Json(nullptr) : Json(text); }
 
+Json feedback_json(const std::optional<region::FeedbackState> &state) {
+  constexpr const char *kNames[] = {"not-asked", "nvml", "no-nvml", "unsupported", "unnamed"};
+  return state ? Json(kNames[static_cast<unsigned>(*state)]) : Json(nullptr);
+}
+
 Json device_json(const DeviceView &device) {
   return {
       {"gpu", device.gpu},
@@ -35,6 +40,7 @@ Json device_json(const DeviceView &device) {
       {"memory_peak_bytes", known(device.peak)},
       {"sm_limit_percent", device.sm_percent},
       {"sm_used_ratio", known(device.sm_used)},
+      {"sm_feedback", feedback_json(device.feedback)},
       {"processes", known(device.processes)},
       {"refused", known(device.refused)},
       {"launches", known(device.launches)},

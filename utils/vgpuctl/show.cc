@@ -24,6 +24,23 @@ std::string line(const std::string &what, const std::string &value) {
   return text + value + '\n';
 }
 
+// Whether NVML corrects the SM share, or why it does not.
+const char *feedback_text(region::FeedbackState state) {
+  switch (state) {
+    case region::FeedbackState::not_asked:
+      break;
+    case region::FeedbackState::nvml:
+      return "NVML";
+    case region::FeedbackState::no_nvml:
+      return "none (the job's processes have no NVML for this GPU)";
+    case region::FeedbackState::unsupported:
+      return "none (NVML does not tell how busy processes keep this GPU)";
+    case region::FeedbackState::unnamed:
+      return "none (NVML does not name the job's processes)";
+  }
+  return "none (not asked yet)";
+}
+
 std::string device_text(const DeviceView &device, const ColumnStyle &style) {
   std::string text = "GPU " + device.gpu + "  " + device.uuid + '\n';
   std::string memory = size_text(device.used, style) + " of " + size_text(device.limit, style);
@@ -35,6 +52,7 @@ std::string device_text(const DeviceView &device, const ColumnStyle &style) {
   if (device.launches) sm += ", " + std::to_string(*device.launches) + " launches";
   if (device.throttled_s) sm += ", throttled " + seconds_text(device.throttled_s);
   text += line("SM limit", sm);
+  if (device.feedback) text += line("feedback", feedback_text(*device.feedback));
   std::string place = "PCI " + (device.pci.empty() ? kUnknown : device.pci) + ", NUMA node " +
                       (device.numa_node < 0 ? kUnknown : std::to_string(device.numa_node)) + ", cores " +
                       (device.cpus.empty() ? kUnknown : device.cpus);

@@ -105,6 +105,7 @@ void add_use(const region::Snapshot &region, unsigned dev, DeviceView *view) {
   if (region.job().launch_hooks != 0) {
     view->launches = device.launches;
     view->throttled_s = static_cast<double>(device.throttled_ns) / 1e9;
+    if (device.sm_percent < 100) view->feedback = device.feedback;
   }
   view->state = state_of(*view, region);
 }

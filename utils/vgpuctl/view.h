@@ -43,11 +43,12 @@ struct DeviceView {
   std::optional<std::uint64_t> used;  // by those who live
   std::optional<std::uint64_t> peak;
   std::optional<std::uint64_t> refused;
-  std::optional<unsigned> processes;          // that live, and hold memory here
-  std::optional<std::uint64_t> launches;      // known where launches are hooked
-  std::optional<double> throttled_s;          // known where launches are hooked
-  std::optional<node::SmReading> sm_reading;  // known where launches are held to a share
-  std::optional<double> sm_used;              // of 1; see sm_use.h
+  std::optional<unsigned> processes;              // that live, and hold memory here
+  std::optional<std::uint64_t> launches;          // known where launches are hooked
+  std::optional<double> throttled_s;              // known where launches are hooked
+  std::optional<node::SmReading> sm_reading;      // known where launches are held to a share
+  std::optional<region::FeedbackState> feedback;  // the same; what the job says of it
+  std::optional<double> sm_used;                  // of 1; see sm_use.h
   bool ranks_add_up = false;
 
   double memory_ratio() const { return static_cast<double>(*used) / static_cast<double>(limit); }
