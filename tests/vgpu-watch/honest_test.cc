@@ -1,7 +1,7 @@
 // Jobs that hold to their limits, many at once, doing what honest jobs do: contexts, allocations that are refused, pools, memory that is
 // shared, forks, sudden ends, stops, PID namespaces, limits that are lowered; under an NVML with whims. Nobody may be found guilty.
 //
-// About as many as fit into VGPU_STRESS_SECONDS, from 20 to 1000 (which take seven minutes). Samples follow each other thirty times as fast as on a node, so whatever
+// About as many as fit into VGPU_STRESS_SECONDS, from 24 to 1002 (which take seven minutes). Samples follow each other thirty times as fast as on a node, so whatever
 // is short-lived there is long-lived here. VGPU_FUZZ_SEED repeats a run, which prints its seed.
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -143,7 +143,7 @@ class Honest : public test::VgpuRun {
   }
   void add_rank(Job *job) {
     job->ranks.push_back(std::make_unique<Rank>(job->id, job->path, draw(4) == 0));
-    job->ranks.back()->ask("ctx " + std::to_string(draw(2)));
+    job->ranks.back()->ask("ctx " + std::to_string(draw(8) == 0 ? draw(2) : job->id % 2));
   }
   void end_job(Job *job) {
     job->ranks.clear();
@@ -175,7 +175,7 @@ class Honest : public test::VgpuRun {
     ++job->deeds;
     Rank &rank = *job->ranks[draw(static_cast<unsigned>(job->ranks.size()))];
     const std::string size = std::to_string((1 + draw(static_cast<unsigned>(job->limit / kMiB))) * kMiB);
-    switch (draw(16)) {
+    switch (draw(18)) {
       case 0:
       case 1:
       case 2:
@@ -202,10 +202,13 @@ class Honest : public test::VgpuRun {
         rank.ask("poolalloc " + rank.pool + " " + size);
         break;
       case 8:
+      case 16:
+      case 17:
         if (!rank.allocations.empty()) {
           const std::string handle = rank.ask("ipcget " + rank.allocations.back());
-          Rank &other = *job->ranks[draw(static_cast<unsigned>(job->ranks.size()))];
-          if (&other != &rank && !handle.empty()) other.ask("ipcopen " + handle);
+          for (auto &other : job->ranks) {
+            if (other.get() != &rank && !handle.empty()) shared_ += !other->ask("ipcopen " + handle).empty();
+          }
         }
         break;
       case 9:
@@ -238,6 +241,7 @@ class Honest : public test::VgpuRun {
   test::TemporaryDirectory regions_;
   node::SiteConfig config_;
   std::vector<node::NodeDevice> node_devices_;
+  unsigned shared_ = 0;  // times
 };
 
 void Honest::watch_them(const std::string &whims) {
@@ -260,7 +264,7 @@ void Honest::watch_them(const std::string &whims) {
   constexpr unsigned kAtOnce = 8;
   constexpr unsigned kSamplesEach = 12;  // more than any finding needs
   constexpr unsigned kDeedsEach = 8;
-  const auto wanted = static_cast<unsigned>(std::clamp(1.25 * test::stress_seconds(), 10.0, 500.0));
+  const auto wanted = static_cast<unsigned>(std::clamp(0.8 * test::stress_seconds(), 8.0, 334.0));
   Collector collector(config_);
   Judge judge;
   std::vector<std::unique_ptr<Job>> jobs;
@@ -294,12 +298,15 @@ void Honest::watch_them(const std::string &whims) {
     }
     std::erase(jobs, nullptr);
   }
-  std::printf("%u jobs, %u samples, %u of them with NVML, %u holders seen\n", started, samples, with_nvml, holders);
+  std::printf("%u jobs, %u samples, %u of them with NVML, %u holders seen, memory shared %u times\n", started, samples,
+              with_nvml, holders, shared_);
   EXPECT_GT(with_nvml, samples / 3) << "nothing was seen";
   EXPECT_GT(holders, wanted) << "nobody was seen";
 }
 
 TEST_F(Honest, NobodyIsFoundGuilty) { watch_them(""); }
+
+TEST_F(Honest, NorWhereSharedMemoryIsListedForEachWhoHasIt) { watch_them("nvml_imports=all; nvml_used=reserved; "); }
 
 TEST_F(Honest, NorWhereNvmlHasWhims) {
   watch_them("nvml_time=1ms..5ms; nvml_seed=" + std::to_string(seed_ | 1) + "; ");

@@ -8,7 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/scoped.h"
+#include <utility>
+
 #include "node/audit_findings.h"
 #include "node/node_name.h"
 #include "node/proc_files.h"
@@ -61,25 +62,33 @@ bool notify(std::uint32_t job_id, const std::string &sentence) {
 
 }  // namespace
 
-std::string Actor::end_guilty(const Finding &finding) const {
-  std::string ended;
+std::vector<ScopedFd> Actor::find_guilty(const Finding &finding, std::string *pids) const {
+  std::vector<ScopedFd> processes;
   for (const Holder &holder : finding.guilty) {
     // Through a descriptor, and asked once more: the number may be another process's by now.
-    const ScopedFd process(static_cast<int>(syscall(SYS_pidfd_open, holder.pid, 0)));
+    ScopedFd process(static_cast<int>(syscall(SYS_pidfd_open, holder.pid, 0)));
     if (!process || !collector_.is_of_job(holder.pid, finding.job_id)) continue;
-    if (syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0) != 0) continue;
-    ended += (ended.empty() ? "" : ", ") + std::to_string(holder.pid);
+    processes.push_back(std::move(process));
+    *pids += (pids->empty() ? "" : ", ") + std::to_string(holder.pid);
   }
-  return ended;
+  return processes;
 }
 
-void Actor::tell_user(std::uint32_t job_id, const std::string &sentence) const {
-  const bool at_once = config_.audit == node::Audit::notify || config_.audit == node::Audit::kill;
-  if (at_once && notify(job_id, "vgpu: " + sentence)) return;
+void Actor::leave(std::uint32_t job_id, const std::string &sentence) const {
   if (Error error = leave_finding(config_.directory().job(job_id), sentence)) syslog(LOG_ERR, "%s", error.text);
 }
 
-void Actor::act(const Finding &finding) const {
+void Actor::tell_at_once(std::uint32_t job_id, const std::string &sentence) const {
+  if (!notify(job_id, "vgpu: " + sentence)) leave(job_id, sentence);
+}
+
+void Actor::follow_up() {
+  for (const std::uint32_t job_id : std::exchange(left_, {})) {
+    for (const std::string &sentence : take_findings(config_.directory().job(job_id))) tell_at_once(job_id, sentence);
+  }
+}
+
+void Actor::act(const Finding &finding) {
   std::string sentence =
       "audit: job " + std::to_string(finding.job_id) + " on " + node::node_name() + " " + finding.sentence;
   for (const Holder &holder : finding.guilty) {
@@ -87,12 +96,17 @@ void Actor::act(const Finding &finding) const {
   }
   // GPU time is what NVML guesses, and books are the user's own affair: nobody is ended for either.
   const bool ends = config_.audit == node::Audit::kill && finding.wrong == Wrong::memory;
-  const std::string ended = ends ? end_guilty(finding) : "";
-  if (!ended.empty()) sentence += "; killed: " + ended;
+  std::string pids;
+  const std::vector<ScopedFd> ended = ends ? find_guilty(finding, &pids) : std::vector<ScopedFd>();
+  if (!ended.empty()) sentence += "; killed: " + pids;
   sentence += remedy(finding.wrong);
   if (!finding.is_new && ended.empty()) return;
   syslog(LOG_WARNING, "%s", sentence.c_str());
-  if (finding.is_new) tell_user(finding.job_id, sentence);
+  // Who is killed may be all that the job has left, and Slurm tells nothing to a job that has ended: its last task does.
+  if (finding.is_new && config_.audit == node::Audit::notify) tell_at_once(finding.job_id, sentence);
+  if (finding.is_new && config_.audit != node::Audit::notify) leave(finding.job_id, sentence);
+  if (finding.is_new && config_.audit == node::Audit::kill) left_.insert(finding.job_id);
+  for (const ScopedFd &process : ended) syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0);
 }
 
 }  // namespace vgpu::watch

@@ -92,13 +92,14 @@ bool wait_for_next(const sigset_t &ending, std::int64_t *next_ns) {
 void watch_node(const node::SiteConfig &config, const node::WatchLock &lock, const sigset_t &ending) {
   Collector collector(config);
   Judge judge;
-  const Actor actor(config, collector);
+  Actor actor(config, collector);
   Complaint complaint;
   auto next_ns = static_cast<std::int64_t>(monotonic_ns());
   while (wait_for_next(ending, &next_ns) && lock.is_still_there()) {
     Sample sample;
     complaint.update(collector.collect(&sample));
     if (config.audit == node::Audit::off) continue;
+    actor.follow_up();
     for (const Finding &finding : judge.judge(sample)) actor.act(finding);
   }
 }
