@@ -33,7 +33,7 @@ class MultiLaunch {
       in_context(i, [&](const CUDA_LAUNCH_PARAMS &one) {
         const sm::Work work =
             kernel(one.function, one.gridDimX, one.gridDimY, one.gridDimZ, one.blockDimX, one.blockDimY, one.blockDimZ);
-        if (!sm::pay(work)) launches_[i] = sm::Launch(work, one.hStream);
+        if (!sm::pay(work, one.hStream)) launches_[i] = sm::Launch(work, one.hStream);
       });
     }
   }
@@ -58,17 +58,6 @@ class MultiLaunch {
   unsigned count_;
   sm::Launch launches_[kMaxDevices];
 };
-
-CUresult note_capture_begun(CUresult result) {
-  if (result == CUDA_SUCCESS) sm::capture_begun();
-  return result;
-}
-
-CUresult note_capture_ended(CUresult result) {
-  // Whatever it returns, the capture is over, unless it was not this thread's to end.
-  if (result != CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD && result != CUDA_ERROR_ILLEGAL_STATE) sm::capture_ended();
-  return result;
-}
 
 using LaunchKernel = decltype(&cuLaunchKernel);
 
@@ -99,7 +88,7 @@ LaunchKernel driver_launch() {
 CUresult launch_in_context(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
                            unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
                            CUstream stream, void **params, void **extra) {
-  const bool paid = sm::spend_in_context(kernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z));
+  const bool paid = sm::spend_in_context(kernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z), stream);
   return (paid ? driver_launch() : launch_unpaid)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
                                                   shared_bytes, stream, params, extra);
 }
@@ -108,7 +97,8 @@ CUresult launch_in_context(CUfunction function, unsigned int grid_x, unsigned in
 CUresult launch_on_only_device(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
                                unsigned int block_x, unsigned int block_y, unsigned int block_z,
                                unsigned int shared_bytes, CUstream stream, void **params, void **extra) {
-  const bool paid = sm::spend_on_fast_path(kernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z));
+  const bool paid =
+      sm::spend_on_fast_path(kernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z), stream);
   return (paid ? driver_launch() : launch_in_context)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
                                                       shared_bytes, stream, params, extra);
 }
@@ -191,31 +181,6 @@ CUresult cuLaunchGrid(CUfunction function, int width, int height) {
 CUresult cuLaunchGridAsync(CUfunction function, int width, int height, CUstream stream) {
   return metered(kernel(function, static_cast<unsigned>(width), static_cast<unsigned>(height), 1, 0, 0, 0), stream,
                  [&] { return REAL(cuLaunchGridAsync)(function, width, height, stream); });
-}
-
-CUresult cuStreamBeginCapture(CUstream stream) { return note_capture_begun(REAL(cuStreamBeginCapture)(stream)); }
-CUresult cuStreamBeginCapture_ptsz(CUstream stream) {
-  return note_capture_begun(REAL(cuStreamBeginCapture_ptsz)(stream));
-}
-CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
-  return note_capture_begun(REAL(cuStreamBeginCapture_v2)(stream, mode));
-}
-CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode) {
-  return note_capture_begun(REAL(cuStreamBeginCapture_v2_ptsz)(stream, mode));
-}
-CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
-                                     const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode) {
-  return note_capture_begun(REAL(cuStreamBeginCaptureToGraph)(stream, graph, dependencies, edges, count, mode));
-}
-CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
-                                          const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode) {
-  return note_capture_begun(REAL(cuStreamBeginCaptureToGraph_ptsz)(stream, graph, dependencies, edges, count, mode));
-}
-CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
-  return note_capture_ended(REAL(cuStreamEndCapture)(stream, graph));
-}
-CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
-  return note_capture_ended(REAL(cuStreamEndCapture_ptsz)(stream, graph));
 }
 
 }  // extern "C"

@@ -1,5 +1,6 @@
 // Modules and libraries: code and variables on the device, of a size that only the driver knows.
 #include "runtime/charge.h"
+#include "sm/metered.h"
 
 using namespace vgpu;
 using namespace vgpu::driver;
@@ -34,6 +35,8 @@ CUresult load(Loaded *loaded, Call call, Undo undo) {
 
 template <typename Call>
 CUresult unload(Call call) {
+  // The handles of its functions can be others' before the driver's call returns.
+  if (launches_are_metered()) sm::forget_functions();
   const CUresult result = call();
   Place place;
   if (result == CUDA_SUCCESS && mode() == Mode::active && current_place(&place) && place.dev != kNotInJob) {

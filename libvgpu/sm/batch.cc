@@ -46,7 +46,10 @@ bool settle(const JobDevice &job, Meter &meter, Costs &costs, const Batch &batch
   const ChargeRate rate = charge_rate(job.usage, percent, &shared);
   const auto covered = static_cast<double>(cover(job.coverage, std::max(batch.arrived_ns, end.started_ns), end.at_ns));
   const auto cost = static_cast<double>(batch.cost_ns);
-  const bool ahead = batch.launches <= 1 || end.behind_ns > 2 * batch.cost_ns / batch.launches + kBehindNs;
+  // Where no mark tells when the device was done, the host may have seen it late.
+  const bool marked = end.started_ns != 0;
+  const bool ahead =
+      marked && (batch.launches <= 1 || end.behind_ns > 2 * batch.cost_ns / batch.launches + kBehindNs);
 
   double charged = covered;
   if (shared && !batch.guess) {
@@ -56,7 +59,7 @@ bool settle(const JobDevice &job, Meter &meter, Costs &costs, const Batch &batch
     const double most = (ahead ? kMostOfCosts : 1) * static_cast<double>(sums.cost_ns);
     if (most < static_cast<double>(sums.charged_ns)) charged *= most / static_cast<double>(sums.charged_ns);
   }
-  if (batch.measured && end.started_ns != 0 && !batch.interrupted) learn(costs, batch, end, shared);
+  if (marked && batch.measured && !batch.interrupted) learn(costs, batch, end, shared);
   if (!batch.guess) add_fading(job.pace, charged, cost, kPaceFadeNs / current_pace(job.pace));
 
   const std::int64_t difference = static_cast<std::int64_t>(charged) - static_cast<std::int64_t>(batch.prepaid_ns);

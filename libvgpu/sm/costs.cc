@@ -1,7 +1,7 @@
 #include "costs.h"
 
 #include <algorithm>
-#include <cmath>
+#include <cstdlib>
 
 namespace vgpu::sm {
 
@@ -36,6 +36,15 @@ constexpr std::uint32_t kTypicalWeight = 8;
 std::uint64_t moved(std::uint64_t mean, std::uint64_t value, std::uint32_t count, std::uint32_t most) {
   const std::int64_t difference = static_cast<std::int64_t>(value) - static_cast<std::int64_t>(mean);
   return static_cast<std::uint64_t>(static_cast<std::int64_t>(mean) + difference / std::min(count, most));
+}
+
+// By so many size classes.
+std::uint64_t scaled(std::uint64_t ns, int classes) {
+  constexpr double kQuarter = 1.189207115;  // of an octave: the fourth root of 2
+  auto result = static_cast<double>(ns);
+  for (; classes > 0; --classes) result *= kQuarter;
+  for (; classes < 0; ++classes) result /= kQuarter;
+  return static_cast<std::uint64_t>(std::min(result, static_cast<double>(kLargestCostNs)));
 }
 
 }  // namespace
@@ -92,9 +101,7 @@ std::uint64_t Costs::estimate(const Cost &cost, const LaunchKey &launch) const {
     nearest_ns = size >> 8;
   }
   if (nearest_ns == 0) return 0;
-  const double scaled = static_cast<double>(nearest_ns) * std::exp2(static_cast<double>(nearest) / 4);
-  return static_cast<std::uint64_t>(
-      std::clamp(scaled, static_cast<double>(kLeastCostNs), static_cast<double>(kLargestCostNs)));
+  return std::clamp(scaled(nearest_ns, nearest), kLeastCostNs, kLargestCostNs);
 }
 
 std::uint64_t Costs::guess(const Cost &cost) {

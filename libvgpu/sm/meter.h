@@ -43,7 +43,7 @@ struct Batch {
   std::uint64_t cost_ns = 0;     // what its launches cost one by one, as far as is known
   std::uint64_t prepaid_ns = 0;
   std::uint64_t launches = 0;
-  bool measured = false;     // it's one launch
+  bool measured = false;     // its only launch is to teach what such a launch costs
   bool guess = false;        // nothing was known of its only launch
   bool interrupted = false;  // the call of the first launch took the host long, so that it is not measured
 };
@@ -72,7 +72,7 @@ struct Decision {
   std::uint64_t price_ns = 0;  // what it is charged until it is measured
   std::uint64_t taken_ns = 0;  // of the budget, for this launch and those that follow
   double pace = 1;
-  bool measure = false;  // put a mark before it, and one behind
+  bool measure = false;  // learn from it what such a launch costs: it is a batch of its own
 };
 
 // For a launch that the credit does not cover: takes budget for it. `percent` is below 100.

@@ -1,7 +1,6 @@
 #include "pace.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace vgpu::sm {
 
@@ -27,7 +26,7 @@ double current_pace(const region::Word &pace) {
 
 region::PaceWord add_fading(region::Word &word, double charged_ns, double cost_ns, double fade_ns) {
   std::uint64_t seen = word.load(memory_order_relaxed);
-  const auto keep = static_cast<float>(std::exp(-cost_ns / fade_ns));
+  const auto keep = static_cast<float>(fade_ns / (fade_ns + cost_ns));
   for (;;) {
     region::PaceWord sums = region::PaceWord::unpack(seen);
     sums.charged_ns = sums.charged_ns * keep + static_cast<float>(charged_ns);

@@ -67,10 +67,6 @@ bool read_utilisation(UtilisationCheck &state, unsigned dev, runtime::JobProcess
 
 void compare_with_nvml(UtilisationCheck &state, unsigned dev, region::DeviceUsage &device, const Costs &costs,
                        std::uint64_t now_ns) {
-  if (state.revisions != costs.revisions()) {
-    state.revisions = costs.revisions();
-    state.feedback.forget(now_ns);
-  }
   state.feedback.note_charged(now_ns, device.charged_ns.load(std::memory_order_relaxed));
   region::TrimWord trim = region::TrimWord::unpack(device.trim.load(std::memory_order_relaxed));
   runtime::JobProcesses job;

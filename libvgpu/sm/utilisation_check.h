@@ -12,7 +12,6 @@ struct UtilisationCheck {
   std::atomic<bool> busy;  // a thread is checking, and alone reads and writes the rest; others do not wait for it
   std::uint64_t not_before_ns;
   unsigned long long seen_us;  // the newest sample so far, on NVML's clock
-  std::uint32_t revisions;     // of the costs, when it last checked
   Candidate candidate;
   Feedback feedback;
 };

@@ -66,7 +66,7 @@ struct Rank {
   Feedback feedback;
   // The synchronisation at hand, and what is known of those before it.
   std::optional<Batch> ending;
-  std::uint64_t sync_called_ns = 0, marked_ns = 0, sync_latency_ns = kNever;
+  std::uint64_t marked_ns = 0, sync_latency_ns = kNever;
   std::vector<EventPointer> sync_marks;
 
   std::uint64_t step_ns = 0;      // of a wait that is cut short to look at marks
@@ -183,9 +183,8 @@ class Simulation final : public Scenario::Control {
   }
 
   // Late by the kernel's slack, and now and then by a turn of somebody else's on the core.
-  static std::uint64_t late(Rank &rank) {
-    return (50 + rank.random() % 50) * kUs + (rank.random() % 50 == 0 ? rank.random() % (3 * kMs) : 0);
-  }
+  static std::uint64_t interrupted(Rank &rank) { return rank.random() % 50 == 0 ? rank.random() % (3 * kMs) : 0; }
+  static std::uint64_t late(Rank &rank) { return (50 + rank.random() % 50) * kUs + interrupted(rank); }
 
   // ---- the program --------------------------------------------------------------------------------------------------
 
@@ -194,7 +193,7 @@ class Simulation final : public Scenario::Control {
     if (rank.state == Rank::full ? pending >= kQueue : pending != 0) return;
     const bool drained = rank.state == Rank::draining;
     rank.state = drained ? Rank::returning : Rank::running;
-    wake(rank, device_.now() + scenario_.device.lag_ns + (drained ? 0 : 10 * kUs));
+    wake(rank, device_.now() + scenario_.device.lag_ns + (drained ? interrupted(rank) : 10 * kUs));
   }
 
   void go_on(Rank &rank) {
@@ -355,7 +354,6 @@ class Simulation final : public Scenario::Control {
         rank.ending = close_batch(rank.credit);
       }
     }
-    rank.sync_called_ns = at;
     give_back(*jobs_[rank.job].usage, rank.credit, jobs_[rank.job].percent);
   }
 
@@ -368,8 +366,7 @@ class Simulation final : public Scenario::Control {
     }
     if (rank.ending) {
       const std::uint64_t end = std::max(rank.ending->arrived_ns, now - rank.sync_latency_ns);
-      const bool at_once = now - rank.sync_called_ns < rank.sync_latency_ns + 2 * kUs;
-      settled(rank, *rank.ending, {end, at_once ? 0 : kNever, 0});
+      settled(rank, *rank.ending, {end, 0, 0});
       rank.ending.reset();
     }
     read_marks(rank);
