@@ -117,7 +117,8 @@ void Costs::learn_family(const LaunchKey &launch, std::uint64_t cost_ns) {
   }
   const std::uint64_t word = cost_ns << 8 | (launch.size & 0xff);
   for (std::atomic<std::uint64_t> &size : family.sizes) {
-    if ((size.load(memory_order_relaxed) & 0xff) != (launch.size & 0xff)) continue;
+    const std::uint64_t known = size.load(memory_order_relaxed);
+    if (known == 0 || (known & 0xff) != (launch.size & 0xff)) continue;
     size.store(word, memory_order_relaxed);
     return;
   }
