@@ -53,7 +53,7 @@ END
   done < <(printf '%s\n' "${stages[@]}")
 }
 
-table=()
+table=() failed_tests=()
 total_passed=0 total_failed=0 total_skipped=0
 
 # run_stage NAME TITLE
@@ -81,6 +81,7 @@ run_stage() {
 report() {
   printf '\n%-10s %-8s %7s %7s %8s %7s\n' stage result passed failed skipped time
   printf '%s\n' "${table[@]}"
+  [ ${#failed_tests[@]} -eq 0 ] || printf '%s\n' "${failed_tests[@]}"
   printf '%d passed, %d failed' "$total_passed" "$total_failed"
   [ "$total_skipped" -eq 0 ] || printf ', %d skipped' "$total_skipped"
   printf '\n'

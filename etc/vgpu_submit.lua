@@ -4,6 +4,7 @@
 -- setup(site)                     the rules of one site:
 --   .submit(job, partition_list)  a job with such an option gets gres/shard, or a message that says why not
 --   .modify(job, record, uid)     the shards of a waiting job cannot be lowered
+--                                 both refuse a request that names the same gres twice
 -- memory(text)                    what a value of --gpu-mem means; the same rules as in node/values.h
 --
 -- Runs inside slurmctld, in Lua 5.1 to 5.4. It does not depend on how Slurm spells a request ("gres:shard:8" up to
@@ -93,7 +94,7 @@ end
 -- only Slurm can interpret.
 function M.requests(text)
   local found = {}
-  for item in (text or ""):gmatch("[^,]+") do
+  for item in (text or ""):gmatch("[^,%s]+") do
     item = item:gsub("^gres[:/]", "")
     local name, rest = item:match("^([^:=]+)[:=]?(.*)$")
     -- The last part is a count, or a type: then the count is one.
@@ -108,6 +109,24 @@ end
 local function of_name(requests, name)
   for _, request in ipairs(requests) do
     if request.name == name then return request end
+  end
+end
+
+local FIELDS = { "tres_per_node", "tres_per_job", "tres_per_socket", "tres_per_task" }
+
+-- Slurm takes the last of several requests for the same gres, whatever the others say. Of gpu, each type is one.
+local ONCE = { gpu = true, shard = true, mps = true }
+local function asked_twice(job)
+  for _, field in ipairs(FIELDS) do
+    local seen = {}
+    for _, request in ipairs(M.requests(job[field])) do
+      local what = request.name == "gpu" and request.text:gsub("[:=][0-9][^:=]*$", "") or request.name
+      if ONCE[request.name] and seen[what] then
+        local sentence = "%s and %s are asked for together, and Slurm takes only the last of them; ask for %s once"
+        return sentence:format(M.shown(seen[what].text), M.shown(request.text), M.shown(what))
+      end
+      seen[what] = request
+    end
   end
 end
 
@@ -260,7 +279,7 @@ end
 
 -- The first request for GPUs in a form that `wanted` names: as "gpu", "mps", "shard" (per node), or "shard elsewhere".
 local function gpu_request(job, wanted)
-  for _, field in ipairs{ "tres_per_node", "tres_per_job", "tres_per_socket", "tres_per_task" } do
+  for _, field in ipairs(FIELDS) do
     for _, request in ipairs(M.requests(job[field])) do
       local form = request.name == "shard" and field ~= "tres_per_node" and "shard elsewhere" or request.name
       request.field = field
@@ -318,6 +337,11 @@ local function charge(job, asked, needed)
 end
 
 function M.submit(site, job, partition_list)
+  local twice = asked_twice(job)
+  if twice then
+    slurm.log_user("%s", "vgpu: " .. twice)
+    return slurm.ERROR
+  end
   local asked = sent(job, "gpu_mem")
   local time = sent(job, "gpu_sm")
   -- A share of the time alone comes with the same share of the memory, for jobs that ask for no GPU in words of Slurm's.
@@ -349,15 +373,30 @@ function M.submit(site, job, partition_list)
   return charge(job, asked, needed)
 end
 
-function M.modify(job, record, uid)
-  if uid == 0 or job.tres_per_node == nil then return slurm.SUCCESS end
+-- Why a waiting job may not be changed in this way; nil if it may.
+local function bad_change(job, record)
+  local twice = asked_twice(job)
+  if twice then return twice end
   local had = of_name(M.requests(record.tres_per_node), "shard")
+  local resubmit = "; submit it again"
+  if had and gpu_request(job, { ["shard elsewhere"] = true, mps = true }) then
+    return "the job's " .. had.text .. " cannot be changed into another request" .. resubmit .. " with that"
+  end
+  if job.tres_per_node == nil then return nil end
   local wants = of_name(M.requests(job.tres_per_node), "shard")
-  if not had or (wants and wants.count and had.count and wants.count >= had.count) then return slurm.SUCCESS end
-  local why = " stands for its --gpu-mem and cannot be lowered; submit it again with less"
-  slurm.log_user("%s", "vgpu: the job's " .. had.text .. why)
+  if not had and wants and sent(record, "gpu_mem") then
+    return "the job asked for its --gpu-mem together with whole GPUs, which cannot become shards" .. resubmit .. " without them"
+  end
+  if not had or (wants and wants.count and had.count and wants.count >= had.count) then return nil end
+  return "the job's " .. had.text .. " stands for its --gpu-mem and cannot be lowered" .. resubmit .. " with less"
+end
+
+function M.modify(job, record, uid)
+  local why = uid ~= 0 and bad_change(job, record)
+  if not why then return slurm.SUCCESS end
+  slurm.log_user("%s", "vgpu: " .. why)
   -- scontrol of 22.05 shows only "Unspecified error"; the administrator finds the reason in this log.
-  slurm.log_info("%s", "vgpu: uid " .. string.format("%d", uid) .. ": the job's " .. had.text .. why)
+  slurm.log_info("%s", "vgpu: uid " .. string.format("%d", uid) .. ": " .. why)
   return slurm.ERROR
 end
 

@@ -3,6 +3,8 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "printable.h"
+
 namespace vgpu::node {
 
 void print_error(const char *format, ...) {
@@ -11,7 +13,7 @@ void print_error(const char *format, ...) {
   va_start(arguments, format);
   std::vsnprintf(sentence, sizeof sentence, format, arguments);
   va_end(arguments);
-  std::fprintf(stderr, "vgpu: %s\n", sentence);
+  std::fprintf(stderr, "vgpu: %s\n", printable(sentence).c_str());
 }
 
 }  // namespace vgpu::node

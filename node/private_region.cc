@@ -78,6 +78,12 @@ std::string private_directory(const std::string &runtime_directory) {
   return runtime_directory + "/vgpu-" + std::to_string(geteuid());
 }
 
+bool is_own_directory(const std::string &path) {
+  const ScopedFd directory = open_directory(path);
+  struct stat status;
+  return directory && fstat(directory.get(), &status) == 0 && status.st_uid == geteuid();
+}
+
 bool is_region_name(const std::string &name) {
   if (is_leftover(name)) return true;
   const std::size_t dash = name.find('-');

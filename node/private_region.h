@@ -22,6 +22,9 @@ std::string runtime_directory(const char *given);
 // Where the caller's private regions are.
 std::string private_directory(const std::string &runtime_directory);
 
+// Whether that is there and the caller's. Somebody else's is none of theirs: what is in it is not looked at.
+bool is_own_directory(const std::string &path);
+
 // PID-START, or what the region library makes on the way to it and away from it.
 bool is_region_name(const std::string &name);
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/scoped.h"
+#include "printable.h"
 
 namespace vgpu::node {
 
@@ -27,7 +28,7 @@ std::string read_proc_file(int pid, const char *file) {
 std::string process_name(int pid) {
   std::string name = read_proc_file(pid, "comm");
   while (!name.empty() && name.back() == '\n') name.pop_back();
-  return name;
+  return printable(name);  // its owner chose it
 }
 
 }  // namespace vgpu::node

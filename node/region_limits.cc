@@ -16,7 +16,7 @@ Error read_region_limits(const RegionDirectory &directory, const std::string &na
   const ScopedMapping mapping(files.limits.get(), region::limits_size(ndev), PROT_READ);
   if (!mapping) return system_error("cannot map %s/%s", path.c_str(), region::kLimitsName);
   const auto &file = *static_cast<const region::LimitsFile *>(mapping.get());
-  RegionLimits found = {name, files.job, {}};
+  RegionLimits found = {name, files.job, files.header.created, {}};
   for (unsigned dev = 0; dev < ndev; ++dev) {
     const region::DeviceLimits &device = file.devices[dev];
     region::DeviceSpec spec;

@@ -13,6 +13,7 @@ namespace vgpu::node {
 struct RegionLimits {
   std::string name;  // of its directory: the job id
   region::JobIdentity job = {};
+  std::uint64_t created = 0;
   std::vector<region::DeviceSpec> devices;
 };
 

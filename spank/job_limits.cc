@@ -16,17 +16,20 @@ std::uint64_t share_of(const node::MemoryLimit &limit, std::uint64_t device_byte
   return bytes;
 }
 
+// What the job's shards stand for on each of its GPUs; 0: it has none, or they stand for nothing.
+std::uint64_t memory_of_shards(const node::SiteConfig &config, unsigned shards, std::size_t gpus,
+                               std::uint64_t device_bytes) {
+  if (shards == 0 || config.shard_mem == 0) return 0;
+  const std::uint64_t share = (std::uint64_t{shards} + gpus - 1) / gpus;
+  return share > device_bytes / config.shard_mem ? device_bytes : share * config.shard_mem;
+}
+
 // What the site gives to those who do not ask; 0: nothing.
 Error unasked_memory(const node::SiteConfig &config, unsigned shards, std::size_t gpus, std::uint64_t device_bytes,
                      std::uint64_t *bytes) {
   Error error;
-  *bytes = 0;
-  if (shards > 0 && config.shard_mem > 0) {
-    const std::uint64_t share = (std::uint64_t{shards} + gpus - 1) / gpus;
-    *bytes = share > device_bytes / config.shard_mem ? device_bytes : share * config.shard_mem;
-  } else if (config.default_mem) {
-    *bytes = share_of(*config.default_mem, device_bytes, &error);
-  }
+  *bytes = memory_of_shards(config, shards, gpus, device_bytes);
+  if (*bytes == 0 && config.default_mem) *bytes = share_of(*config.default_mem, device_bytes, &error);
   return error;
 }
 
@@ -57,6 +60,15 @@ Error decide_memory(const node::SiteConfig &config, const Request &request, unsi
   if (bytes > most) {
     return make_error(Fault::invalid, "--gpu-mem: %s is more than the %s that this site allows; ask for less",
                       node::format_bytes(bytes).c_str(), node::format_bytes(most).c_str());
+  }
+  // Slurm packed the job by its shards: the rest of the GPU is others'.
+  const std::uint64_t shared = memory_of_shards(config, shards, gpus, device_bytes);
+  if (shared != 0 && bytes > shared) {
+    return make_error(Fault::invalid,
+                      "--gpu-mem: %s is more than the %s that %u shard%s stand%s for; ask for more shards, or for "
+                      "--gpu-mem, when you submit the job",
+                      node::format_bytes(bytes).c_str(), node::format_bytes(shared).c_str(), shards,
+                      shards == 1 ? "" : "s", shards == 1 ? "s" : "");
   }
   *limit = bytes;
   return {};

@@ -16,7 +16,7 @@ namespace vgpu::spank {
 // Whether the job gets a region: it asked for a limit, or the site has one for it.
 bool wants_limits(const node::SiteConfig &config, const Request &request, unsigned shards);
 
-// One per device, in order. Fault::invalid: the request cannot be met here, whatever other jobs hold.
+// One per device, in order; no more than its shards stand for, where `shards` are known. Fault::invalid: the request cannot be met here, whatever other jobs hold.
 Error decide_limits(const node::SiteConfig &config, const Request &request, unsigned shards,
                     const std::vector<node::NodeDevice> &devices, std::vector<region::DeviceSpec> *limits);
 

@@ -15,6 +15,7 @@
 #include "mps.h"
 #include "node/admission.h"
 #include "node/region_limits.h"
+#include "node/running_steps.h"
 #include "region_dir.h"
 
 namespace vgpu::spank {
@@ -104,21 +105,17 @@ Error create(const node::SiteConfig &config, const Job &job, const RawOptions &o
 }
 
 // A prolog can come twice for the same job, when slurmd lost its memory while steps run. Their region stays.
-// Without a plan of our own (a step will make it) it is theirs if it is the user's.
+// Without a plan of our own (a step will make it) it is theirs if it is the user's. That steps run is told by Slurm's
+// daemons: what the region says of its ranks is its user's to write, and a later job of this id would keep an old limit.
 bool is_in_use(const node::SiteConfig &config, const Job &job, const Plan &plan) {
-  region::Snapshot snapshot;
-  if (region::Snapshot::read(config.directory().job(job.id).path().c_str(), region::Trust::root,
-                             region::Detail::liveness, &snapshot))
-    return false;
-  if (snapshot.job().uid != job.uid) return false;
-  if (plan.wanted && snapshot.ndev() != plan.devices.size()) return false;
-  for (unsigned dev = 0; plan.wanted && dev < snapshot.ndev(); ++dev) {
-    if (std::strcmp(snapshot.device(dev).identity.uuid, plan.devices[dev].identity.uuid) != 0) return false;
+  node::RegionLimits limits;
+  if (read_region_limits(config.directory(), std::to_string(job.id), region::Trust::root, &limits)) return false;
+  if (limits.job.uid != job.uid) return false;
+  if (plan.wanted && limits.devices.size() != plan.devices.size()) return false;
+  for (std::size_t dev = 0; plan.wanted && dev < limits.devices.size(); ++dev) {
+    if (std::strcmp(limits.devices[dev].identity.uuid, plan.devices[dev].identity.uuid) != 0) return false;
   }
-  for (unsigned i = 0; i < snapshot.ranks(); ++i) {
-    if (snapshot.rank(i).verdict == region::Verdict::alive) return true;
-  }
-  return false;
+  return node::jobs_with_steps().contains(std::to_string(job.id));
 }
 
 Decision decide_in_prolog(const node::SiteConfig &config, const Job &job, const RawOptions &options,
@@ -263,6 +260,14 @@ Decision prepare_in_step(const node::SiteConfig &config, const Job &job, const S
   if (Error error = check_against_site(request, config, job.uid)) return failure(error);
   // Not remembered: where no prolog ran, every step has to ask for it.
   if (request.opt_out) return {JobState::opted_out, ""};
+  // The option may be another component's: its own shards say what this one may have.
+  if (step.heterogeneous && step.shards > 0 && config.shard_mem > 0) request.mem = {};
+  // A step without a GPU does not know the job's shards, and decides nothing for the others.
+  if (step.gpus.empty() && !gpus.empty()) {
+    if (!step.options.any()) return {};
+    return failure(
+        make_error(Fault::invalid, "--gpu-mem and --gpu-sm: this step has no GPU; leave them out, or its --gres=none"));
+  }
   Plan plan;
   if (Error error = make_plan(config, request, gpus, step.shards, &plan)) return failure(error);
   if (!plan.wanted) return {};

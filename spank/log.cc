@@ -3,6 +3,7 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "node/printable.h"
 #include "slurm.h"
 
 namespace vgpu::spank {
@@ -16,7 +17,7 @@ using Sink = void (*)(const char *format, ...);
 void write(Sink sink, const char *format, std::va_list arguments) {
   char line[1024];
   std::vsnprintf(line, sizeof line, format, arguments);
-  sink("vgpu: %s", line);
+  sink("vgpu: %s", node::printable(line).c_str());
 }
 
 }  // namespace

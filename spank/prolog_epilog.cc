@@ -26,9 +26,11 @@ bool get_job(spank_t handle, Job *job) {
 void write_record(const node::SiteConfig &config, const Job &job) {
   if (config.record.empty()) return;
   region::Snapshot region;
-  if (region::Snapshot::read(config.directory().job(job.id).path().c_str(), region::Trust::root, region::Detail::memory,
-                             &region))
+  if (const Error error = region::Snapshot::read(config.directory().job(job.id).path().c_str(), region::Trust::root,
+                                                 region::Detail::memory, &region)) {
+    if (error.fault != Fault::not_found) log_error("%s (job %u; it is not in the record)", error.text, job.id);
     return;
+  }
   node::History history(region.ndev());
   if (const Error error = read_history(config.directory().job(job.id).path(), region.ndev(), &history)) {
     log_error("%s (job %u)", error.text, job.id);  // the rest is worth its line all the same

@@ -13,6 +13,7 @@
 #include "node/lists.h"
 #include "node/node_name.h"
 #include "node/preload.h"
+#include "node/region_limits.h"
 #include "node/site_config.h"
 #include "node/summary.h"
 #include "options.h"
@@ -68,9 +69,9 @@ StepInfo describe_step(spank_t handle) {
   StepInfo info;
   info.options = step().options;
   info.heterogeneous = !job_variable(handle, "SLURM_HET_SIZE").empty();
-  // The batch step is told the job's; what else it finds may be of the job that it was submitted from.
-  const bool batch = step_id(handle) == SLURM_BATCH_SCRIPT;
-  node::parse_index_list(job_variable(handle, batch ? "SLURM_JOB_GPUS" : "SLURM_STEP_GPUS"), region::kMaxDevices,
+  // Batch and interactive steps are told the job's; what else they find may be of the job that it was submitted from.
+  const bool has_all = step_id(handle) == SLURM_BATCH_SCRIPT || step_id(handle) == SLURM_INTERACTIVE_STEP;
+  node::parse_index_list(job_variable(handle, has_all ? "SLURM_JOB_GPUS" : "SLURM_STEP_GPUS"), region::kMaxDevices,
                          &info.gpus);
   std::vector<unsigned> shards;
   if (node::parse_index_list(job_variable(handle, "SLURM_SHARDS_ON_NODE"), 1, &shards) && !shards.empty()) {
@@ -128,14 +129,14 @@ int remove_library(spank_t handle) {
 int set_mps_share(spank_t handle) {
   const Step &self = step();
   if (self.config.sm == node::SmBy::option || self.config.sm == node::SmBy::live) return 0;
-  region::Snapshot region;
-  if (Error error = region::Snapshot::read(self.config.directory().job(self.job.id).path().c_str(), region::Trust::root,
-                                           region::Detail::memory, &region)) {
+  node::RegionLimits region;
+  if (Error error =
+          read_region_limits(self.config.directory(), std::to_string(self.job.id), region::Trust::root, &region)) {
     return refuse(handle, error.text);
   }
   std::uint32_t percent = 100;  // MPS knows one share for all of a process's GPUs
-  for (unsigned dev = 0; dev < region.ndev(); ++dev) percent = std::min(percent, region.device(dev).sm_percent);
-  if (percent == 100 || region.job().launch_hooks != 0) return 0;
+  for (const region::DeviceSpec &device : region.devices) percent = std::min(percent, device.sm_percent);
+  if (percent == 100 || region.job.launch_hooks != 0) return 0;
   if (is_first_task(handle)) log_debug("step of job %u: %s=%u", self.job.id, kMpsShare, percent);
   return spank_setenv(handle, kMpsShare, std::to_string(percent).c_str(), 1) == ESPANK_SUCCESS
              ? 0

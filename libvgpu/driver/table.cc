@@ -4,11 +4,22 @@
 
 namespace vgpu::driver {
 
+namespace {
+
+constexpr bool only_if_metered(std::string_view rule) { return rule == "meter" || rule == "follow"; }
+
+}  // namespace
+
 // The rows in the order of Symbol.
 const SymbolRow kSymbolRows[kSymbols] = {
-#define CUDA_HOOK(symbol, name, since, stream, family, rule)                   \
-  {#symbol, Library::cuda,         reinterpret_cast<void *>(&::symbol), #name, \
-   since,   DefaultStream::stream, std::string_view(#rule) == "meter"},
+#define CUDA_HOOK(symbol, name, since, stream, family, rule) \
+  {#symbol,                                                  \
+   Library::cuda,                                            \
+   reinterpret_cast<void *>(&::symbol),                      \
+   #name,                                                    \
+   since,                                                    \
+   DefaultStream::stream,                                    \
+   only_if_metered(#rule)},
 #define NVML_HOOK(symbol, family, rule) \
   {#symbol, Library::nvml, reinterpret_cast<void *>(&::symbol), nullptr, 0, DefaultStream::legacy},
 #define CUDA_CALL(symbol)

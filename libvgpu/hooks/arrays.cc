@@ -99,6 +99,7 @@ CUresult allocate_array(Handle handle, Array *array, std::uint64_t bytes, Call c
       allocation.elastic = taken == 0;
       return add_allocation(allocation_key(handle, reinterpret_cast<std::uint64_t>(made)), allocation, displaced);
     };
+    settle_untracked_when_due();
     return allocate_blocks(place, bytes, Size::elastic, make, actual, add, undo);
   });
   if (result == CUDA_SUCCESS) *array = made;

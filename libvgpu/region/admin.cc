@@ -115,7 +115,7 @@ void retire_old_limit(const Usage &usage, unsigned dev) {
   commit(usage, dev, {number, from, to}, nullptr);
 }
 
-Error change_limits(const char *directory, Trust trust, const LimitChange &change) {
+Error change_limits(const char *directory, Trust trust, const LimitChange &change, Error *damage) {
   RegionFiles files;
   if (Error error = open_limits(directory, trust, O_RDWR, &files)) return error;
   if (Error error = check_change(directory, files, change)) return error;
@@ -155,10 +155,13 @@ Error change_limits(const char *directory, Trust trust, const LimitChange &chang
     return last - first + 1;
   };
   if (files.usage && on_mapping(files, work, nullptr)) return {};
-  return make_error(Fault::corrupt,
-                    "the new limit is set, but %s/usage is damaged or changing under us; an allocation that was "
-                    "under way may still have used the old limit",
-                    directory);
+  const Error error = make_error(Fault::corrupt,
+                                 "the new limit is set, but %s/usage is damaged or changing under us; an allocation "
+                                 "that was under way may still have used the old limit",
+                                 directory);
+  if (damage == nullptr) return error;
+  *damage = error;
+  return {};
 }
 
 Error sweep_region(const char *directory, Trust trust, unsigned *reclaimed) {

@@ -15,7 +15,7 @@ using std::memory_order_relaxed;
 using std::memory_order_release;
 
 constexpr unsigned kMostIdle = 2;  // blocks: one ahead, and one that is emptied and filled again and again
-constexpr std::uint64_t kLookingMs = 1000;
+constexpr std::uint64_t kLookingMs = 500;
 
 // More than bare contexts take on devices known so far (107 to 616 MiB), but not most of a small one.
 constexpr std::uint64_t kCautiousContext = 640 << 20;

@@ -144,7 +144,7 @@ class Rank {
   // One rank at a time makes a context whose size nobody knows, where there is little room. The lease ends by itself.
   bool take_probe(unsigned dev, unsigned ms);
   void end_probe(unsigned dev);
-  // One rank at a time looks at NVML for all ranks of the job. True: for the next second that is this one.
+  // One rank at a time looks at NVML for all ranks of the job. True: for the next half second that is this one.
   bool lead_looking(unsigned dev);
 
   // Blocks of the driver that small allocations share. One is charged ahead: idle until the driver opens it. Charged as
@@ -284,7 +284,9 @@ struct LimitChange {
 };
 
 // For root, or the owner of a private region. When it returns, no later try_to_reserve() succeeds under the old limit.
-Error change_limits(const char *directory, Trust trust, const LimitChange &change);
+// The limits are in a file of root's: `damage` is set when they are changed, and the user's own file is beyond repair.
+// Without it, that is an error.
+Error change_limits(const char *directory, Trust trust, const LimitChange &change, Error *damage = nullptr);
 // Gives back what dead ranks hold, in every slot. `reclaimed` may be null.
 Error sweep_region(const char *directory, Trust trust, unsigned *reclaimed);
 // Corrects what living ranks are charged for contexts, see correct.h. `corrected` may be null.

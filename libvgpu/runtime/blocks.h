@@ -11,6 +11,7 @@
 #include "driver/cuda_api.h"
 #include "region/layout.h"
 #include "runtime.h"
+#include "untracked_memory.h"
 
 namespace vgpu::runtime {
 
@@ -38,7 +39,7 @@ bool finish_piece(std::uint64_t pointer, const Allocation &whole, Within within,
 inline bool use_idle_block(unsigned dev, std::uint64_t block) {
   bool was_last = false;
   if (!rank().use_idle(dev, block, &was_last)) return false;
-  if (__builtin_expect(was_last, false)) rank().top_up_idle(dev, block);
+  if (__builtin_expect(was_last, false) && rank().top_up_idle(dev, block)) settle_untracked_next_time();
   return true;
 }
 

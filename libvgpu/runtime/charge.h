@@ -98,7 +98,6 @@ CUresult allocate_blocks(const Place &place, std::uint64_t bytes, Size size, Cal
 // work(place) where the calling thread allocates: never on a device that is not the job's.
 template <typename Call, typename Undo, typename Work>
 CUresult allocate_here(Call call, Undo undo, Work work) {
-  settle_untracked_when_due();
   Place place;
   if (__builtin_expect(!current_place(&place), false)) return call_without_place(call, undo);
   return __builtin_expect(place.dev == kNotInJob, false) ? charge(place.dev, 0) : work(place);
@@ -113,8 +112,12 @@ CUresult allocate_linear(const Pointer &made, std::uint64_t bytes, Size size, Ca
     const auto add = [&](const Allocation &allocation, Allocation *displaced) {
       return add_large(made, block, allocation, displaced);
     };
-    if (bytes >= block) return allocate_blocks(place, bytes, size, call, actual, add, undo);
+    if (bytes >= block) {
+      settle_untracked_when_due();
+      return allocate_blocks(place, bytes, size, call, actual, add, undo);
+    }
 
+    settle_untracked_now_and_then();
     const CUresult result = call();
     if (result != CUDA_SUCCESS) return result;
     if (__builtin_expect(!is_piece(made, actual(), block), false)) {

@@ -43,7 +43,7 @@ void learn_modules(UntrackedBooks &books, std::uint64_t before, const Correction
   books.largest_module = std::max(books.largest_module, each);
 }
 
-// More for a call that has reserved some. What is refused is all that it takes, not the last part of it.
+// More for a call for which `own` bytes are charged. What is refused is all that it takes, not the last part of it.
 bool reserve_more(unsigned dev, Kind kind, std::uint64_t more, std::uint64_t own) {
   if (rank().try_to_reserve(dev, kind, more) == region::Grant::granted) return true;
   rank().take_back(dev, kind, own);
@@ -70,7 +70,9 @@ Corrected apply(unsigned dev, UntrackedBooks &books, const Look &look, const Cor
   } else {
     const Kind kind = kind_of_growth(books, correction.kind);
     const std::uint64_t more = target - have;
-    const bool charged = correction.if_over == IfOver::refuse ? reserve_more(dev, kind, more, correction.own)
+    // Another look may have shrunk this kind by what is reserved for this call: what is not charged cannot be taken back.
+    const std::uint64_t own = std::min(correction.own, books.charge_of(kind));
+    const bool charged = correction.if_over == IfOver::refuse ? reserve_more(dev, kind, more, own)
                                                               : rank().force(dev, kind, more) == region::Grant::granted;
     if (!charged) return Corrected::over;
     books.charge_of(kind) += more;

@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "host_pid.h"
+#include "region/correct.h"
 #include "runtime.h"
 
 namespace vgpu::runtime {
@@ -28,7 +29,8 @@ unsigned noted_host_pid(const region::Usage &usage, unsigned slot, const region:
 JobProcesses::JobProcesses(const region::SelfIdentity &self)
     : liveness_(job_region().usage_path(), job_region().usage(), region::Effort::quick, self),
       self_(nvml_pid()),
-      numbers_are_ours_(!is_initial(self.namespaces)) {
+      in_namespace_(!is_initial(self.namespaces)),
+      numbers_are_ours_(in_namespace_) {
   const region::Usage &usage = job_region().usage();
   const unsigned here = find_namespace(usage, self.namespaces);
   for (unsigned slot = region::kRootSlot + 1; slot < region::kSlots; ++slot) {
@@ -45,6 +47,17 @@ JobProcesses::JobProcesses(const region::SelfIdentity &self)
 
 void JobProcesses::see(unsigned pid) {
   if (numbers_are_ours_) numbers_are_ours_ = kill(static_cast<pid_t>(pid), 0) == 0 || errno != ESRCH;
+}
+
+unsigned JobProcesses::unnamed_on(unsigned dev) {
+  unsigned unnamed = 0;
+  for (unsigned i = 0; i < count_; ++i) {
+    const Member &member = members_[i];
+    if (pid(i) != 0) continue;
+    if (mark_rest(job_region().usage(), dev, member.slot).context_bytes() == 0) continue;
+    unnamed += liveness_.examine(member.slot, member.owner) == region::Verdict::alive;
+  }
+  return unnamed;
 }
 
 bool JobProcesses::has(unsigned pid) {

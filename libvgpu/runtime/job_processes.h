@@ -13,7 +13,9 @@ class JobProcesses {
  public:
   JobProcesses() : JobProcesses(region::identify_self()) {}
 
-  // First every process of a list, so that it is known whose numbers these are.
+  // First every process of a list, so that it is known whose numbers these are. Another list, of another call, may be in
+  // other numbers.
+  void begin_list() { numbers_are_ours_ = in_namespace_; }
   void see(unsigned pid);
   bool has(unsigned pid);
 
@@ -24,6 +26,8 @@ class JobProcesses {
     const Member &member = members_[index];
     return member.host_pid == 0 && numbers_are_ours_ ? member.pid_here : member.host_pid;
   }
+  // How many of those that live and have contexts on a device NVML names by numbers that nobody knows.
+  unsigned unnamed_on(unsigned dev);
 
  private:
   explicit JobProcesses(const region::SelfIdentity &self);
@@ -39,6 +43,7 @@ class JobProcesses {
   Member members_[region::kSlots];
   unsigned count_ = 0;
   unsigned self_;
+  bool in_namespace_;
   bool numbers_are_ours_;
 };
 

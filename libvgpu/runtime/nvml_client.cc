@@ -4,11 +4,13 @@
 
 #include <cstring>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "base/wiped.h"
 #include "driver/nvml_call.h"
 #include "driver/resolve.h"
 #include "runtime.h"
+#include "utilisation_call.h"
 
 namespace vgpu::runtime {
 
@@ -20,6 +22,7 @@ struct Client {
   Mutex mutex;
   Usable usable VGPU_GUARDED_BY(mutex);
   nvmlDevice_t handles[region::kMaxDevices] VGPU_GUARDED_BY(mutex);
+  UtilisationCall utilisation_calls[region::kMaxDevices];
 };
 constinit WipedOnFork<Client> client;
 
@@ -45,6 +48,49 @@ nvmlDevice_t handle_of(unsigned dev) {
     handle = nullptr;
   }
   return handle;
+}
+
+// Drivers fill up their arrays with entries of nobody, of no time, or with numbers that are no percentage.
+template <typename Entry>
+void copy_samples(const NvmlList &list, unsigned long long since_us, NvmlSamples *samples) {
+  for (unsigned i = 0; i < list.count() && samples->count < NvmlSamples::kMost; ++i) {
+    Entry entry;
+    std::memcpy(&entry, list.entry(i), sizeof entry);
+    if (entry.pid == 0 || entry.smUtil > 100 || entry.timeStamp <= since_us) continue;
+    samples->entries[samples->count++] = {entry.pid, entry.smUtil, entry.timeStamp};
+  }
+}
+
+// True: NVML answered, if only that it knows of nothing new.
+template <typename Entry, typename Call>
+bool fetch_samples(unsigned long long since_us, NvmlSamples *samples, Call call) {
+  NvmlList list(kShape<Entry>);
+  const nvmlReturn_t result =
+      list.fetch([&](unsigned *count, void *entries) { return call(count, static_cast<Entry *>(entries)); });
+  if (result == NVML_SUCCESS) copy_samples<Entry>(list, since_us, samples);
+  return result == NVML_SUCCESS || result == NVML_ERROR_NOT_FOUND;
+}
+
+bool ask_newer(nvmlDevice_t handle, unsigned long long since_us, NvmlSamples *samples) {
+  const auto ask = [&](unsigned *count, nvmlProcessUtilizationInfo_v1_t *entries) {
+    nvmlProcessesUtilizationInfo_t info = {nvmlProcessesUtilizationInfo_v1, *count, since_us, entries};
+    const nvmlReturn_t result = REAL(nvmlDeviceGetProcessesUtilizationInfo)(handle, &info);
+    *count = info.processSamplesCount;
+    return result;
+  };
+  // How many there are, first: with nobody, as in every other tick, there is nothing to make room for.
+  unsigned count = 0;
+  const nvmlReturn_t result = ask(&count, nullptr);
+  if (result == NVML_ERROR_NOT_FOUND || (result == NVML_SUCCESS && count == 0)) return true;
+  if (result != NVML_ERROR_INSUFFICIENT_SIZE && result != NVML_SUCCESS) return false;
+  return fetch_samples<nvmlProcessUtilizationInfo_v1_t>(since_us, samples, ask);
+}
+
+bool ask_older(nvmlDevice_t handle, unsigned long long since_us, NvmlSamples *samples) {
+  return fetch_samples<nvmlProcessUtilizationSample_t>(
+      since_us, samples, [&](unsigned *count, nvmlProcessUtilizationSample_t *entries) {
+        return REAL(nvmlDeviceGetProcessUtilization)(handle, entries, count, since_us);
+      });
 }
 
 }  // namespace
@@ -97,12 +143,17 @@ bool list_processes(unsigned dev, NvmlProcesses *processes) {
          });
 }
 
-bool list_utilisation(unsigned dev, unsigned long long since_us, NvmlSamples *samples) {
+UtilisationAnswer list_utilisation(unsigned dev, unsigned long long since_us, NvmlSamples *samples) {
   const driver::NvmlCall call;
   const nvmlDevice_t handle = handle_of(dev);
-  if (handle == nullptr) return false;
-  samples->count = NvmlSamples::kMost;
-  return REAL(nvmlDeviceGetProcessUtilization)(handle, samples->entries, &samples->count, since_us) == NVML_SUCCESS;
+  if (handle == nullptr) return UtilisationAnswer::no_nvml;
+  samples->count = 0;
+  const bool answered = client.get()->utilisation_calls[dev].ask(monotonic_ns(), [&](UtilisationCall::Which which) {
+    return which == UtilisationCall::newer ? ask_newer(handle, since_us, samples)
+                                           : ask_older(handle, since_us, samples);
+  });
+  if (!answered) return UtilisationAnswer::unsupported;
+  return samples->count != 0 ? UtilisationAnswer::samples : UtilisationAnswer::nothing_new;
 }
 
 }  // namespace vgpu::runtime

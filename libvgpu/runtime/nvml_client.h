@@ -30,14 +30,26 @@ void open_nvml(unsigned dev);
 // is about to have a context.
 bool list_processes(unsigned dev, NvmlProcesses *processes);
 
-// How busy processes kept a device since an instant of NVML's clock, in microseconds. False as above, or if it knows of
-// nothing.
+// How busy a process kept a device in the last of NVML's windows in which it did at all.
+struct NvmlSample {
+  unsigned pid = 0;
+  unsigned sm_percent = 0;
+  unsigned long long ended_us = 0;  // the window, on NVML's clock
+};
 struct NvmlSamples {
   static constexpr unsigned kMost = 512;
 
-  nvmlProcessUtilizationSample_t entries[kMost];
+  NvmlSample entries[kMost];
   unsigned count = 0;
 };
-bool list_utilisation(unsigned dev, unsigned long long since_us, NvmlSamples *samples);
+
+enum class UtilisationAnswer : std::uint8_t {
+  samples,      // there are some
+  nothing_new,  // nobody was busy since
+  unsupported,  // NVML does not tell it of this device
+  no_nvml,      // there is none, or it does not know the device
+};
+// Of windows that ended after `since_us`. Entries that cannot be true are left out. As above, opens NVML.
+UtilisationAnswer list_utilisation(unsigned dev, unsigned long long since_us, NvmlSamples *samples);
 
 }  // namespace vgpu::runtime

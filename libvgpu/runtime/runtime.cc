@@ -23,8 +23,17 @@ namespace {
 // Wiped on fork, so that a child never finds it locked by a thread it does not have.
 constinit WipedOnFork<Mutex> starting;
 
+// A site that fails open means what went wrong on its node: what is wrong with root's files, or with who owns ours. Whoever
+// runs here can take the right to read or the size from the file in which he counts, and descriptors or memory from himself.
+bool is_roots_fault(const Error &error) {
+  region::RegionFiles files;
+  const Error roots = region::open_limits(region_directory(), region_trust(), O_RDONLY, &files);
+  if (roots) return roots.fault != Fault::system && roots.fault != Fault::invalid;
+  return error.fault == Fault::not_found || error.fault == Fault::wrong_owner;
+}
+
 Mode without_region(const Error &error) {
-  const bool open = site_fails_open();
+  const bool open = is_roots_fault(error) && site_fails_open();
   log_format(LogLevel::error, "%s; %s", error.text,
              open ? "this site lets the program go on without limits" : "the GPU cannot be used");
   return open ? Mode::inert : Mode::closed;

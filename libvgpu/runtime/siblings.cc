@@ -15,6 +15,7 @@ namespace {
 using region::RestMark;
 
 constexpr std::uint64_t kRestMs = 200;  // so long without any change: not within a call of the driver's
+constexpr std::uint64_t kRestNs = (kRestMs + 10) * 1'000'000;  // the coarse clock's steps are up to 10 ms
 constexpr std::uint64_t kPollNs = 50'000'000;
 constexpr std::uint64_t kPatienceNs = 500'000'000;
 constexpr std::uint64_t kWaitAgainMs = 10'000;
@@ -26,7 +27,9 @@ struct Sibling {
 struct Device {
   Mutex mutex;
   Sibling siblings[region::kSlots] VGPU_GUARDED_BY(mutex);
-  std::atomic<std::uint64_t> waited_ms;  // 0: nobody has
+  // When somebody last waited for those that are charged too much, or too little; 0: nobody has.
+  std::atomic<std::uint64_t> waited_ms;
+  std::atomic<std::uint64_t> looked_again_ms;
 };
 struct Devices {
   Device all[region::kMaxDevices];
@@ -50,11 +53,20 @@ bool has_guessed_siblings(unsigned dev) {
   return false;
 }
 
-}  // namespace
+bool waited_lately(const std::atomic<std::uint64_t> &when_ms) {
+  const std::uint64_t waited = when_ms.load(std::memory_order_relaxed);
+  return waited != 0 && coarse_ms() - waited < kWaitAgainMs;
+}
 
-bool settle_siblings(unsigned dev) {
+struct Settled {
+  bool gave = false;           // something was given back
+  std::uint64_t unbooked = 0;  // what NVML shows of those that could not be corrected yet, beyond what they are charged
+};
+
+Settled settle_siblings(unsigned dev) {
   Devices *state = devices.get();
-  if (state == nullptr || looks_are_suspended(dev)) return false;
+  Settled settled;
+  if (state == nullptr || looks_are_suspended(dev)) return settled;
   const region::Usage &usage = job_region().usage();
   JobProcesses job;
   // Before the list: what changes meanwhile is left alone.
@@ -69,23 +81,38 @@ bool settle_siblings(unsigned dev) {
     }
   }
   NvmlProcesses processes;
-  if (!list_processes(dev, &processes)) return false;
+  if (!list_processes(dev, &processes)) return settled;
   for (unsigned i = 0; i < processes.count(); ++i) job.see(processes.pid(i));
-  bool gave = false;
   ScopedLock lock(device.mutex);
   for (unsigned i = 0; i < job.count(); ++i) {
     const unsigned slot = job.slot(i);
     const Sibling &sibling = device.siblings[slot];
     std::uint64_t bytes = 0;
-    if (slot == rank().slot() || sibling.since_ms == 0 || now - sibling.since_ms < kRestMs) continue;
+    if (slot == rank().slot() || sibling.since_ms == 0) continue;
     if (job.pid(i) == 0 || !processes.find(job.pid(i), &bytes) || bytes == NvmlProcesses::kBytesUnknown) continue;
+    const std::uint64_t beside = sibling.mark.bytes_beside_context();
     // A context takes something. Less than the rest: some of that is elsewhere, and nothing follows for the context.
-    if (bytes <= sibling.mark.bytes_beside_context()) continue;
+    if (bytes <= beside) continue;
     const std::uint64_t before = sibling.mark.context_bytes();
+    if (now - sibling.since_ms < kRestMs) {
+      settled.unbooked += bytes - std::min(bytes, beside + before);
+      continue;
+    }
     if (!correct_context(usage, dev, {slot, bytes, sibling.mark}, least_context(dev))) continue;
-    gave = gave || mark_rest(usage, dev, slot).context_bytes() < before;
+    settled.gave = settled.gave || mark_rest(usage, dev, slot).context_bytes() < before;
   }
-  return gave;
+  return settled;
+}
+
+}  // namespace
+
+void look_at_siblings(unsigned dev) {
+  const std::uint64_t unbooked = settle_siblings(dev).unbooked;
+  if (unbooked == 0 || job_region().memory_used(dev) + unbooked <= job_region().memory_limit(dev)) return;
+  if (waited_lately(devices.get()->all[dev].looked_again_ms)) return;
+  devices.get()->all[dev].looked_again_ms.store(coarse_ms(), std::memory_order_relaxed);
+  sleep_until(monotonic_ns() + kRestNs);
+  settle_siblings(dev);
 }
 
 bool wait_for_siblings(unsigned dev) {
@@ -93,15 +120,14 @@ bool wait_for_siblings(unsigned dev) {
   // What somebody measured is no guess, and nobody has to wait for it.
   if (state == nullptr || !has_guessed_siblings(dev)) return false;
   std::atomic<std::uint64_t> &waited_ms = state->all[dev].waited_ms;
-  const std::uint64_t waited = waited_ms.load(std::memory_order_relaxed);
-  if (waited != 0 && coarse_ms() - waited < kWaitAgainMs) return false;
+  if (waited_lately(waited_ms)) return false;
   // They may also settle it themselves.
   const std::uint64_t before = job_region().memory_used(dev);
-  bool gave = settle_siblings(dev);
+  bool gave = settle_siblings(dev).gave;
   const std::uint64_t start = monotonic_ns();
   while (!gave && monotonic_ns() - start < kPatienceNs) {
     sleep_until(monotonic_ns() + kPollNs);
-    gave = settle_siblings(dev) || job_region().memory_used(dev) < before;
+    gave = settle_siblings(dev).gave || job_region().memory_used(dev) < before;
   }
   waited_ms.store(coarse_ms(), std::memory_order_relaxed);
   return gave;

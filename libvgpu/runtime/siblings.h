@@ -6,8 +6,9 @@
 
 namespace vgpu::runtime {
 
-// Corrects those that have done nothing since an earlier call. True: something was given back.
-bool settle_siblings(unsigned dev);
+// Corrects those that have done nothing since an earlier call. Where NVML shows the job beyond its limit by those that were
+// not seen earlier, it looks at them again, after 200 ms, and so not too often: launches take memory that nobody announces.
+void look_at_siblings(unsigned dev);
 // Before somebody is refused while others may be charged for more than they hold: waits for NVML to show them, 500 ms at
 // most, and not again for a while.
 bool wait_for_siblings(unsigned dev);

@@ -5,6 +5,7 @@
 #include "contexts.h"
 #include "imports.h"
 #include "runtime.h"
+#include "untracked_memory.h"
 
 namespace vgpu::runtime {
 
@@ -20,7 +21,7 @@ Untracked *untracked_books() { return untracked.get(); }
 
 void measure_soon(Untracked &state) {
   state.interval_ms.store(kFirstIntervalMs, std::memory_order_relaxed);
-  state.due_ms.store(coarse_ms() + kFirstIntervalMs, std::memory_order_relaxed);
+  settle_due_ms.store(coarse_ms() + kFirstIntervalMs, std::memory_order_relaxed);
 }
 
 void adopt_correction(unsigned dev, UntrackedBooks &books) {

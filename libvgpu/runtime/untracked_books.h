@@ -50,16 +50,16 @@ struct UntrackedBooks {
 
 struct Untracked {
   UntrackedBooks devices[region::kMaxDevices];
-  std::atomic<std::uint64_t> due_ms;       // when settle_due() may try again
-  std::atomic<std::uint64_t> interval_ms;  // what it then waits; by whoever moved due_ms
+  std::atomic<std::uint64_t> interval_ms;  // what settle_due() then waits; by whoever moved settle_due_ms
 };
 
 // Null: there is no memory for them.
 Untracked *untracked_books();
 
-// settle_due() looks soon, and then ever less.
+// settle_due() looks soon, and then ever less. What launches take is to be seen within a second, by this rank or by the one
+// that looks for all of them, which takes turns as long.
 inline constexpr std::uint64_t kFirstIntervalMs = 20;
-inline constexpr std::uint64_t kLastIntervalMs = 1000;
+inline constexpr std::uint64_t kLastIntervalMs = 500;
 void measure_soon(Untracked &state);
 
 // Another rank may have corrected what this one is charged for its contexts, while it was at rest.

@@ -10,6 +10,7 @@
 namespace vgpu::runtime {
 
 std::atomic<bool> untracked_unsettled{false};
+std::atomic<std::uint64_t> settle_due_ms{0};
 std::atomic<bool> untracked_data_waits{false};
 [[gnu::tls_model("initial-exec")]] thread_local constinit unsigned calls_since_clock_read = 0;
 
@@ -26,7 +27,9 @@ void settle_device(unsigned dev, UntrackedBooks &books) {
   }
   correct(dev, books, {});
   note_first_context(dev, books);
-  if (rank().lead_looking(dev)) settle_siblings(dev);
+  if (rank().lead_looking(dev)) look_at_siblings(dev);
+  // Over the limit, nobody opens a block any more, not even one that was charged ahead.
+  if (job_region().memory_used(dev) > job_region().memory_limit(dev)) rank().give_up_idle(dev);
 }
 
 }  // namespace
@@ -164,8 +167,8 @@ void settle_due() {
   if (state == nullptr || mode() != Mode::active) return;
   const std::uint64_t now = coarse_ms();
   const std::uint64_t interval = state->interval_ms.load(std::memory_order_relaxed);
-  std::uint64_t due = state->due_ms.load(std::memory_order_relaxed);
-  if (now < due || !state->due_ms.compare_exchange_strong(due, now + interval, std::memory_order_relaxed)) return;
+  std::uint64_t due = settle_due_ms.load(std::memory_order_relaxed);
+  if (now < due || !settle_due_ms.compare_exchange_strong(due, now + interval, std::memory_order_relaxed)) return;
   state->interval_ms.store(std::clamp(2 * interval, kFirstIntervalMs, kLastIntervalMs), std::memory_order_relaxed);
   untracked_unsettled.store(false, std::memory_order_relaxed);  // correct() says so again where it must
   std::uint64_t pause = interval;
@@ -173,7 +176,7 @@ void settle_due() {
     settle_device(dev, state->devices[dev]);
     pause = std::max(pause, look_pause_ms(dev));
   }
-  if (pause > interval) state->due_ms.store(coarse_ms() + pause, std::memory_order_relaxed);
+  if (pause > interval) settle_due_ms.store(coarse_ms() + pause, std::memory_order_relaxed);
 }
 
 }  // namespace vgpu::runtime

@@ -85,18 +85,27 @@ void untrack_data(unsigned dev, std::uint64_t bytes);
 bool settle_before_refusing(unsigned dev);
 // Some device's untracked memory is not known yet.
 extern std::atomic<bool> untracked_unsettled;
-// Measures what is due: soon after a context was made, and once a second.
+// Measures what is due: soon after a context was made, and twice a second.
 void settle_due();
+// When that is; of coarse_ms().
+extern std::atomic<std::uint64_t> settle_due_ms;
+
+// Before anything is charged: what launches took in the meantime counts.
+inline void settle_untracked_when_due() {
+  if (__builtin_expect(coarse_ms() >= settle_due_ms.load(std::memory_order_relaxed), false)) settle_due();
+}
 
 [[gnu::tls_model("initial-exec")]] extern thread_local constinit unsigned calls_since_clock_read;
-inline constexpr unsigned kCallsPerClockRead = 8;  // how often an allocation looks at the clock
+inline constexpr unsigned kCallsPerClockRead = 8;
 
-// On every path that has a moment to spare.
-inline void settle_untracked_when_due() {
+// Before a piece of a block, which is charged already if it is open, or ahead if it is not: then even the clock is dear.
+inline void settle_untracked_now_and_then() {
   const bool due =
       untracked_unsettled.load(std::memory_order_relaxed) || ++calls_since_clock_read % kCallsPerClockRead == 0;
-  if (__builtin_expect(due, false)) settle_due();
+  if (__builtin_expect(due, false)) settle_untracked_when_due();
 }
+// One was charged ahead, so the next call looks at the clock.
+inline void settle_untracked_next_time() { calls_since_clock_read = kCallsPerClockRead - 1; }
 
 // Before somebody is told what is free: a look, unless there was one lately and nothing has happened since.
 void look_for_reader(unsigned dev);

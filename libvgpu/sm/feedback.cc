@@ -1,6 +1,7 @@
 #include "feedback.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "region/sm_words.h"
 
@@ -38,9 +39,25 @@ struct Doubt {
 };
 constexpr Doubt kDoubtAlone = {1.0, 1.0, 3}, kDoubtShared = {0.5, 0.35, 1};
 
+// A job that was charged less than this part of the time did not compute: NVML has nothing to say of it. Absent, the ratio
+// of a job that pauses would fade. A job that really computes so little is far from most limits.
+constexpr std::uint64_t kIdlePart = 20;
+// The time between two ticks counts as at most so much. Absent, a job that comes back after a pause with a charge would
+// have been unheard for all of it.
+constexpr std::uint64_t kLongestTickNs = 500'000'000;
+// How much of the way to 1 is left after a tick. Nothing: a job that shares the device would gain or lose much at once.
+constexpr double kFading = 7.0 / 8;
+
 }  // namespace
 
 void Feedback::note_charged(std::uint64_t now_ns, std::uint64_t charged_ns) {
+  if (noted_ != 0) {
+    const Point &last = history_[(noted_ - 1) % kHistory];
+    const std::uint64_t apart = now_ns - last.at_ns;
+    // Charges that were taken back make it negative.
+    const auto charged = static_cast<std::int64_t>(charged_ns - last.charged_ns);
+    if (charged > static_cast<std::int64_t>(apart / kIdlePart)) unheard_ns_ += std::min(apart, kLongestTickNs);
+  }
   history_[noted_++ % kHistory] = {now_ns, charged_ns};
 }
 
@@ -65,7 +82,15 @@ void Feedback::forget(std::uint64_t now_ns) {
   ignore_before_ns_ = now_ns;
 }
 
+std::uint64_t Feedback::without_answer(std::uint64_t ratio) const {
+  if (unheard_ns_ < kUnheardNs) return ratio;
+  const double off = static_cast<double>(ratio) - region::TrimWord::kOne;
+  // Towards 1 also by the last steps, which are less than the ratio's own.
+  return static_cast<std::uint64_t>(region::TrimWord::kOne + std::trunc(off * kFading));
+}
+
 std::uint64_t Feedback::observe(const Observation &seen, std::uint64_t now_ns, std::uint64_t ratio) {
+  unheard_ns_ = 0;
   const std::uint64_t from_ns = seen_to_ns_;
   if (seen.to_ns <= from_ns) return ratio;
   seen_to_ns_ = seen.to_ns;

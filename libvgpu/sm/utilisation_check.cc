@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "runtime/job_processes.h"
 #include "runtime/nvml_client.h"
 #include "runtime/runtime.h"
@@ -27,53 +28,85 @@ constexpr std::uint64_t kLooksPerTick = 4;
 // answer comes a tick or more later. More: it is of a time before the job's launches.
 constexpr std::uint64_t kFirstQuestionUs = 1'000'000;
 
+// Two readings of the same instant are at most so far apart. Absent, a thread that is interrupted between them, as it often
+// is on a busy machine, would take NVML's windows for earlier or later than they were, and for shorter or longer.
+constexpr std::uint64_t kSameInstantNs = 20'000;
+constexpr unsigned kTries = 10;
+
 std::uint64_t nvml_clock_us() {
   timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000 + static_cast<std::uint64_t>(now.tv_nsec) / 1000;
 }
 
-// Whether processes that are not the job's compute on the device, too.
+// What something was, and when that was.
+struct Reading {
+  std::uint64_t value = 0;
+  std::uint64_t at_ns = 0;
+};
+
+template <typename Read>
+Reading read_at_once(Read read) {
+  Reading best;
+  std::uint64_t closest = ~std::uint64_t{0};
+  for (unsigned tries = 0; tries < kTries && closest > kSameInstantNs; ++tries) {
+    const std::uint64_t before = monotonic_ns();
+    const std::uint64_t value = read();
+    const std::uint64_t apart = monotonic_ns() - before;
+    if (apart >= closest) continue;
+    closest = apart;
+    best = {value, before + apart / 2};
+  }
+  return best;
+}
+
+// Whether processes that are not the job's compute on the device, too: more of them than there are ranks whose numbers
+// nobody knows.
 bool is_shared(unsigned dev, runtime::JobProcesses &job) {
   runtime::NvmlProcesses processes;
   if (!list_processes(dev, &processes)) return false;
+  job.begin_list();
   for (unsigned i = 0; i < processes.count(); ++i) job.see(processes.pid(i));
-  for (unsigned i = 0; i < processes.count(); ++i) {
-    if (!job.has(processes.pid(i))) return true;
-  }
-  return false;
+  unsigned strangers = 0;
+  for (unsigned i = 0; i < processes.count(); ++i) strangers += !job.has(processes.pid(i));
+  return strangers != 0 && strangers > job.unnamed_on(dev);
 }
 
-// The job's part of what NVML has sampled since the last check. False: there is nothing new.
-bool read_utilisation(UtilisationCheck &state, unsigned dev, runtime::JobProcesses &job, std::uint64_t now_ns,
-                      Observation *seen) {
+// The job's part of what NVML has sampled since the last check. False: it knows of nothing new, or not of this job. The
+// job's processes may be busy under numbers that we do not know, so that nothing of them is not 0 %; nor is what it says of
+// some of them all, while others go by unknown numbers.
+bool read_utilisation(UtilisationCheck &state, unsigned dev, runtime::JobProcesses &job, Observation *seen) {
   runtime::NvmlSamples samples;
-  const std::uint64_t now_us = nvml_clock_us();
-  if (state.seen_us == 0) state.seen_us = now_us - kFirstQuestionUs;
-  if (!list_utilisation(dev, state.seen_us, &samples)) return false;
+  if (state.seen_us == 0) state.seen_us = nvml_clock_us() - kFirstQuestionUs;
+  if (list_utilisation(dev, state.seen_us, &samples) != runtime::UtilisationAnswer::samples) return false;
+  const Reading clock = read_at_once(nvml_clock_us);
+  job.begin_list();
+  for (unsigned i = 0; i < samples.count; ++i) job.see(samples.entries[i].pid);
   unsigned long long newest_us = 0;
   for (unsigned i = 0; i < samples.count; ++i) {
-    const nvmlProcessUtilizationSample_t &sample = samples.entries[i];
-    newest_us = std::max(newest_us, sample.timeStamp);
-    if (!job.has(sample.pid)) continue;
-    seen->percent += std::min(sample.smUtil, 100u);
+    const runtime::NvmlSample &sample = samples.entries[i];
+    if (sample.ended_us > clock.value || !job.has(sample.pid)) continue;
+    newest_us = std::max(newest_us, sample.ended_us);
+    seen->percent += sample.sm_percent;
     ++seen->processes;
   }
-  if (newest_us <= state.seen_us || newest_us > now_us) return false;
+  if (seen->processes == 0 || job.unnamed_on(dev) != 0) return false;
   state.seen_us = newest_us;
-  seen->to_ns = now_ns - (now_us - newest_us) * 1000;
+  seen->to_ns = clock.at_ns - (clock.value - newest_us) * 1000;
   return true;
 }
 
 void compare_with_nvml(UtilisationCheck &state, unsigned dev, region::DeviceUsage &device, const Costs &costs,
                        std::uint64_t now_ns) {
-  state.feedback.note_charged(now_ns, device.charged_ns.load(std::memory_order_relaxed));
+  const Reading charged = read_at_once([&] { return device.charged_ns.load(std::memory_order_relaxed); });
+  state.feedback.note_charged(charged.at_ns, charged.value);
   region::TrimWord trim = region::TrimWord::unpack(device.trim.load(std::memory_order_relaxed));
   runtime::JobProcesses job;
   Observation seen;
   seen.shared = is_shared(dev, job);
   seen.launch_ns = costs.typical_ns();
-  if (read_utilisation(state, dev, job, now_ns, &seen)) trim.ratio = state.feedback.observe(seen, now_ns, trim.ratio);
+  trim.ratio = read_utilisation(state, dev, job, &seen) ? state.feedback.observe(seen, now_ns, trim.ratio)
+                                                        : state.feedback.without_answer(trim.ratio);
   publish(device, state.candidate, trim.ratio, seen.shared);
 }
 

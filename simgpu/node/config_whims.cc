@@ -18,6 +18,7 @@ bool set_profile(const std::string &name, DeviceFacts *facts) {
   facts->function_ns = hardware ? 200000 : 0;
   facts->local_memory_grows = hardware;
   facts->concurrent_kernels = hardware ? kMaxRunning : 1;
+  facts->capture_strict = hardware;
   return true;
 }
 
@@ -33,8 +34,19 @@ bool parse_durations(const std::string &text, uint64_t *shortest, uint64_t *long
 
 const char *apply_nvml(const std::string &key, const std::string &value, NvmlManners *nvml) {
   if (key == "nvml_pids") {
-    nvml->pids = value == "mixed" ? NvmlPids::kMixed : value == "namespace" ? NvmlPids::kNamespace : NvmlPids::kHost;
-    return value == "host" || nvml->pids != NvmlPids::kHost ? nullptr : "not one of host, namespace, mixed";
+    const struct {
+      const char *name;
+      NvmlPids pids;
+    } known[] = {{"host", NvmlPids::kHost},
+                 {"namespace", NvmlPids::kNamespace},
+                 {"mixed", NvmlPids::kMixed},
+                 {"foreign", NvmlPids::kForeign}};
+    for (const auto &row : known)
+      if (value == row.name) {
+        nvml->pids = row.pids;
+        return nullptr;
+      }
+    return "not one of host, namespace, mixed, foreign";
   }
   if (key == "nvml_bytes") {
     nvml->bytes = value == "0" ? NvmlBytes::kZero : value == "none" ? NvmlBytes::kUnavailable : NvmlBytes::kExact;
@@ -82,6 +94,10 @@ const char *apply_whim(const std::string &key, const std::string &value, DeviceF
   if (key == "local_memory") {
     facts->local_memory_grows = value == "grows";
     return value == "grows" || value == "fixed" ? nullptr : "not one of fixed, grows";
+  }
+  if (key == "capture_strict") {
+    facts->capture_strict = value == "yes";
+    return value == "yes" || value == "no" ? nullptr : "not one of yes, no";
   }
   if (key == "concurrent_kernels") {
     char *end = nullptr;

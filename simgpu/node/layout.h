@@ -14,7 +14,7 @@
 namespace simgpu {
 
 constexpr uint32_t kMagic = 0x53475055;  // "SGPU"
-constexpr uint32_t kLayoutVersion = 7;
+constexpr uint32_t kLayoutVersion = 9;
 constexpr unsigned kMaxDevices = 16;
 constexpr unsigned kMaxMemoryLimits = 64;
 constexpr unsigned kMaxKernelRules = 16;
@@ -80,6 +80,7 @@ struct DeviceFacts {
   uint64_t block_bytes;         // what allocations are rounded up to; a multiple of kBlockBytes
   uint32_t concurrent_kernels;  // of a process, where the SMs suffice; at most kMaxRunning
   uint32_t local_memory_grows;  // with the stack, by as many threads as can be resident
+  uint32_t capture_strict;      // looking at streams and events is unsafe during a capture
 };
 
 // What one process does on one device. Written by that process, zeroed by the kernel process when it is gone.
@@ -137,7 +138,7 @@ struct MemoryLimit {
 };
 
 // How NVML calls processes, and what it says of their memory.
-enum class NvmlPids : uint32_t { kHost, kNamespace, kMixed };
+enum class NvmlPids : uint32_t { kHost, kNamespace, kMixed, kForeign };
 enum class NvmlBytes : uint32_t { kExact, kZero, kUnavailable };
 
 // What NVML does beyond its figures: see nvml/manners.h.

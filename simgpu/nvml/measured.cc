@@ -37,8 +37,7 @@ class Windows {
   Windows(Session *session, DeviceState *state, uint64_t lag_ns) : epoch_ns_(state->schedule.epoch_ns) {
     Engine &engine = *session->engines[state->index];
     engine.advance();
-    now_ns_ = engine.now_ns();
-    now_us_ = clock_us(session);
+    read_clocks(session, engine);
     last_ = now_ns_ - epoch_ns_ > lag_ns ? (now_ns_ - epoch_ns_ - lag_ns) / kWindowNs : 0;
   }
   uint64_t last() const { return last_; }
@@ -52,6 +51,21 @@ class Windows {
   }
 
  private:
+  // The devices' clock and that of timestamps, at the same instant: who is interrupted between the two, as on a busy
+  // machine, would else be told that windows ended earlier or later than they did.
+  void read_clocks(Session *session, Engine &engine) {
+    uint64_t closest = ~uint64_t{0};
+    for (int tries = 0; tries < 10 && closest > 20000; tries++) {
+      const uint64_t before = engine.now_ns();
+      const unsigned long long us = clock_us(session);
+      const uint64_t apart = engine.now_ns() - before;
+      if (apart >= closest) continue;
+      closest = apart;
+      now_ns_ = before + apart / 2;
+      now_us_ = us;
+    }
+  }
+
   uint64_t epoch_ns_, now_ns_, last_;
   unsigned long long now_us_;
 };

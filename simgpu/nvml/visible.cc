@@ -32,6 +32,10 @@ bool names_are_local(bool in_list) {
   return manners().pids == NvmlPids::kNamespace || (manners().pids == NvmlPids::kMixed && in_list);
 }
 
+// Where NVML speaks of processes of some other place: beyond PID_MAX_LIMIT, so that nobody here has it.
+constexpr unsigned kForeignBase = 1u << 22;
+bool names_are_foreign(bool in_list) { return manners().pids == NvmlPids::kForeign && !in_list; }
+
 unsigned long long shown_bytes(uint64_t held) {
   if (manners().bytes == NvmlBytes::kZero) return 0;
   return manners().bytes == NvmlBytes::kUnavailable ? kNotAvailable : held;
@@ -75,6 +79,7 @@ std::vector<VisibleProcess> visible_processes(Session *session, DeviceState *sta
     auto host_pid = static_cast<unsigned>(process.host_pid);
     unsigned pid = local ? local_name(host_pid) : host_pid;
     if (pid == 0) continue;
+    if (names_are_foreign(in_list)) pid += kForeignBase;
     out.push_back({pid, host_pid, shown_bytes(books.held_blocks.load(std::memory_order_relaxed) * kBlockBytes),
                    process.connected_ns, i});
   }

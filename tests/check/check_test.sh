@@ -18,6 +18,14 @@ equal "an unknown option" "check.sh: unknown option '--al'; see ./check.sh --hel
 equal "an unknown stage" "check.sh: there is no stage 'rel'; see ./check.sh --help (2)" "$(./check.sh --only format,rel 2>&1) ($?)"
 equal "no stage" "check.sh: --only needs the name of a stage; see ./check.sh --help (2)" "$(./check.sh --only 2>&1) ($?)"
 
+# ---- the end --------------------------------------------------------------------------------------------------------
+
+equal "the last lines" $'failed: tests/a.log: why\n1 passed, 1 failed' "$(
+  sed '$d' check.sh >"$work/check.sh" && ln -s "$source_dir/tests" "$work/tests" && . "$work/check.sh" || exit
+  failed_tests=('failed: tests/a.log: why') total_passed=1 total_failed=1
+  report | tail -n 2
+)"
+
 # ---- counting -------------------------------------------------------------------------------------------------------
 
 # ended NAME RESULT, with the log as input
@@ -37,9 +45,19 @@ END
 ended passes.sh PASS <<<'all is well'
 ended fails.sh FAIL <<<'all is lost'
 ended skips.sh SKIP <<<'skipped: there is no moon'
-directory=$work tests=(three_test passes.sh fails.sh skips.sh never_started_test) passed=0 failed=0 skipped=0
+ended says_why.sh FAIL <<'END'
+ok: the sun
+FAILED: the moon: it is not there
+and more
+END
+directory=$work tests=(three_test passes.sh fails.sh skips.sh says_why.sh never_started_test) passed=0 failed=0 skipped=0
+failed_tests=()
 count_tests >"$work/said"
-equal "what was counted" "2 passed, 3 failed, 2 skipped" "$passed passed, $failed failed, $skipped skipped"
+equal "what was counted" "2 passed, 4 failed, 2 skipped" "$passed passed, $failed failed, $skipped skipped"
+equal "what failed, and why" "failed: $work/three_test.log: A.Fails, A.NeverEnds
+failed: $work/fails.sh.log
+failed: $work/says_why.sh.log: the moon: it is not there" "$(printf '%s\n' "${failed_tests[@]}")"
+has 'failed: '"$work"'/says_why.sh.log: the moon: it is not there' "$(<"$work/said")"
 has 'skipped: A.IsSkipped: not as root' "$(<"$work/said")"
 has 'skipped: skips.sh: there is no moon' "$(<"$work/said")"
 has '| one is two' "$(<"$work/said")"
@@ -47,9 +65,9 @@ has '| [ RUN      ] A.NeverEnds' "$(<"$work/said")"
 has '| all is lost' "$(<"$work/said")"
 equal "a test that never ran" "failed: these tests never ran: never_started_test (1)" "$(all_ended) ($?)"
 equal "no test at all" "failed: these tests never ran: all (1)" "$(tests=() && all_ended) ($?)"
-equal "what runs" "4 5 " "$(measure_tests)"
+equal "what runs" "5 6 " "$(measure_tests)"
 : >"$work/never_started_test.log"
-equal "what runs" "4 5 never_started_test" "$(measure_tests)"
+equal "what runs" "5 6 never_started_test" "$(measure_tests)"
 
 counted '^ok ' printf '%s\n' 'ok first' 'ok second' 'x: 2 passed, 1 failed' >/dev/null
 equal "what a script counted" "2 passed, 1 failed, 0 skipped" "$passed passed, $failed failed, $skipped skipped"

@@ -65,10 +65,27 @@ count_tests() {
   done 3>&1
 }
 
+# What a test said itself in a line "FAILED: ...", else which of its tests failed or never ended.
+why_failed() {
+  awk '
+    /^FAILED: /                                 { said = substr($0, 9); exit }
+    /^\[ RUN      \] /                          { running = $4 }
+    /^\[  FAILED  \] .* ms\)$/                  { names = names ", " running }
+    /^\[  (     OK|SKIPPED|FAILED ) \] .* ms\)$/ { running = "" }
+    END { if (running != "") names = names ", " running; print said != "" ? said : substr(names, 3) }' "$1" | cut -c 1-300
+}
+
+# check.sh repeats these lines at its end, where a log that was cut still has them.   note_failure LOG [WHY]
+note_failure() {
+  local line="failed: $1${2:+: $2}"
+  failed_tests+=("$line")
+  printf '%s\n' "$line"
+}
+
 # The output of the tests that failed or never ended. When that is nothing, because the program is no GoogleTest or a
 # sanitizer complained at its end, all of it.
 show_failures() {
-  printf 'failed: %s\n' "${1#"$source_dir"/}"
+  note_failure "${1#"$source_dir"/}" "$(why_failed "$1")"
   awk '
                                          { all = all $0 "\n" }
     /^\[ RUN      \] /                   { block = ""; inside = 1 }

@@ -72,8 +72,9 @@ node() {
   SIMGPU_NODE=$scratch/$SIMGPU_LEVEL
   export SIMGPU_LEVEL SIMGPU_NODE
   eval "$("$simgpu/env.sh")" || skip "the simulated driver is not built"
-  # A device that costs little to fill, and a client that is visible at once.
-  SIMGPU_CONFIG="memory=4GiB; context=100MiB; visibility_ms=0; ${node_lines:-} device; name=Client GPU A; device; name=Client GPU B"
+  # A device that costs little to fill, a client that is visible at once, and a node that waits for its next one on a machine
+  # that has much else to do.
+  SIMGPU_CONFIG="memory=4GiB; context=100MiB; visibility_ms=0; idle_ms=60000; ${node_lines:-} device; name=Client GPU A; device; name=Client GPU B"
   SIMGPU_LOG=1
   export SIMGPU_CONFIG SIMGPU_LOG
   "$SIMGPU_BUILD/simgpu-ctl" devices || exit 1

@@ -5,7 +5,7 @@
 #                                in a job with that limit and half of the time, with an oracle beside it: on a kind device the
 #                                script works, and then takes all it can get; on one like hardware it takes that at once. It
 #                                must be at least FILLED MiB
-# $launcher, if set, starts the script as $ranks processes.
+# $launcher, if set, starts the script as $ranks processes. What these write to files $scratch/err.* is part of their output.
 # NVIDIA's runtime library is not among the packages: it refuses a driver that is not NVIDIA's, so a client that cannot do without
 # it is no client of the simulated one.
 
@@ -29,6 +29,7 @@ run() { # SCRIPT ARGUMENT...
   PYTHONDONTWRITEBYTECODE=1 HOME="$scratch" timeout 120 env -u SIMGPU_LOG ${launcher:-} "$scratch/venv/bin/python" \
     "$clients/$script" "$@" >"$scratch/out" 2>"$scratch/err"
   status=$?
+  [ -z "${launcher:-}" ] || { cat "$scratch"/err.* >>"$scratch/err" && rm "$scratch"/err.*; }
   cat "$scratch/out" "$scratch/err"
 }
 

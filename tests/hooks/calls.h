@@ -23,8 +23,12 @@ std::span<const Call> pool_calls();
 std::span<const Call> physical_calls();
 std::span<const Call> graph_calls();
 std::span<const Call> launch_calls();
+std::span<const Call> stream_calls();
 std::span<const Call> other_calls();
 const Call *find_call(const std::string &symbol);
+
+// A kernel that takes so long: "1ms", or "some_name_1ms" for another one. Loaded once, in the context that is current.
+CUfunction kernel_of(const std::string &duration);
 
 // ---- for the rows ----
 

@@ -29,7 +29,7 @@ std::set<std::string> accounted_symbols() {
   for (const Row &row : kRows) {
     const std::string rule = row.rule, symbol = row.symbol;
     const bool shows = rule == "resolve" || rule == "start" || rule == "show";
-    const bool unseen = rule == "meter" && symbol.rfind("cuStream", 0) == 0;  // captures are only noted
+    const bool unseen = rule == "follow" && symbol.rfind("cuStream", 0) == 0;  // captures are only noted
     if (!shows && !unseen && symbol.rfind("cu", 0) == 0) symbols.insert(symbol);
   }
   return symbols;

@@ -66,6 +66,68 @@ TEST_F(GrowthTest, NothingIsGrantedOnceItIsOver) {
   EXPECT_EQ(rank.must("info"), 0u);
 }
 
+// A launch that nobody synchronises with: whoever allocates first sees it, not the eighth who does.
+class OverTest : public GrowthTest {
+ protected:
+  void SetUp() override {
+    make("visibility_ms=0; function=1GiB", 2 * kContext + 256 * kMiB, {kContext, ContextSource::measured});
+  }
+  // What is unsettled is looked at soon in any case.
+  static void come_to_rest(Program &rank) {
+    for (unsigned i = 0; i < 3; ++i) {
+      rank.must("info");
+      sleep_ms(25);
+      rank.must("call cuCtxSynchronize");
+    }
+  }
+  static int allocate(Program &rank) { return rank.ask("make cuMemAlloc_v2 " + text(2 * kMiB)).result; }
+};
+
+TEST_F(OverTest, TheFirstAllocationIsRefused) {
+  Program &rank = start_measured();
+  come_to_rest(rank);
+  rank.must("call cuLaunchKernel 1us 1");
+  EXPECT_GT(held(), limit_) << "nobody can refuse a launch's code";
+  sleep_ms(1000);
+  EXPECT_EQ(allocate(rank), kOutOfMemory);
+  EXPECT_EQ(charged(), held());
+}
+
+TEST_F(OverTest, NoBlockIsLeftForSmallPieces) {
+  Program &rank = start_measured();
+  rank.make("cuMemAlloc_v2", 4096);
+  come_to_rest(rank);
+  rank.must("call cuLaunchKernel 1us 1");
+  sleep_ms(1000);
+  const std::uint64_t before = held();
+  EXPECT_EQ(allocate(rank), kOutOfMemory);
+  // Other sizes are in other blocks, of which one was charged ahead.
+  EXPECT_EQ(rank.ask("make cuMemAlloc_v2 65536").result, kOutOfMemory);
+  EXPECT_EQ(held(), before);
+}
+
+TEST_F(OverTest, ALaunchOfAnotherRank) {
+  Program &launcher = start_measured();
+  Program &rank = start();
+  rank.make("cuCtxCreate_v2", 0);
+  come_to_rest(launcher);
+  come_to_rest(rank);
+  launcher.must("call cuLaunchKernel 1us 1");
+  EXPECT_GT(held(), limit_);
+  sleep_ms(1000);
+  EXPECT_EQ(allocate(rank), kOutOfMemory);
+}
+
+TEST_F(OverTest, ALaunchOfAnotherRankThatWasNeverSeen) {
+  Program &launcher = start_measured();
+  Program &rank = start();
+  rank.make("cuCtxCreate_v2", 0);
+  launcher.must("call cuLaunchKernel 1us 1");
+  EXPECT_GT(held(), limit_);
+  sleep_ms(1000);
+  EXPECT_EQ(allocate(rank), kOutOfMemory);
+}
+
 // ---- modules --------------------------------------------------------------------------------------------------------
 
 class SlowNvmlTest : public GrowthTest {

@@ -15,6 +15,8 @@ std::string ptx_of(const std::string &name) {
   return ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry " + name + "()\n{\n  ret;\n}\n";
 }
 
+}  // namespace
+
 CUfunction kernel_of(const std::string &duration) {
   static std::map<std::string, CUfunction> known;
   CUfunction &function = known[duration];
@@ -25,6 +27,8 @@ CUfunction kernel_of(const std::string &duration) {
     DRIVER(cuModuleGetFunction)(&function, module, name.c_str());
   return function;
 }
+
+namespace {
 
 template <typename Launch>
 int launch_all(Arguments &in, Launch launch) {

@@ -5,10 +5,11 @@ set -u
 seed=${VGPU_WHIM_SEED:-$((RANDOM + 1))}
 export SIMGPU_WHIMS="profile=hardware; nvml_seed=$seed; nvml_time=1ms..3ms"
 export VGPU_STRESS_SECONDS=${VGPU_STRESS_SECONDS:-5}
-status=0
+failed=
 for test in stress_test threads_test; do
   echo "== $test with VGPU_WHIM_SEED=$seed"
-  tests/hooks/"$test" || status=1
+  tests/hooks/"$test" || failed="$failed $test"
 done
-[ $status -eq 0 ] || echo "FAILED with VGPU_WHIM_SEED=$seed"
-exit $status
+[ -z "$failed" ] && exit
+echo "FAILED:$failed with VGPU_WHIM_SEED=$seed"
+exit 1

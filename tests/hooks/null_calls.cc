@@ -297,6 +297,8 @@ void launches(Things &t) {
   LEAVE_OUT(cuStreamEndCapture_ptsz, t.stream, &captured);
   LEAVE_OUT(cuStreamBeginCaptureToGraph, t.stream, nullptr, nullptr, nullptr, 0, CU_STREAM_CAPTURE_MODE_RELAXED);
   LEAVE_OUT(cuStreamBeginCaptureToGraph_ptsz, t.stream, nullptr, nullptr, nullptr, 0, CU_STREAM_CAPTURE_MODE_RELAXED);
+  LEAVE_OUT(cuStreamDestroy, t.stream);
+  LEAVE_OUT(cuStreamDestroy_v2, t.stream);
 }
 
 void nvml() {

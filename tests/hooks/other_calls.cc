@@ -131,7 +131,8 @@ constexpr Call kCalls[] = {
 std::span<const Call> other_calls() { return kCalls; }
 
 const Call *find_call(const std::string &symbol) {
-  for (const auto &rows : {pool_calls(), physical_calls(), graph_calls(), launch_calls(), other_calls()}) {
+  for (const auto &rows :
+       {pool_calls(), physical_calls(), graph_calls(), launch_calls(), stream_calls(), other_calls()}) {
     for (const Call &row : rows) {
       if (symbol == row.symbol) return &row;
     }

@@ -21,8 +21,11 @@ class OwnNodeTest : public testing::Test {
             .c_str());
     std::vector<DeviceSpec> devices = devices_of(*node_, limit);
     devices[0].context = context;
+    devices[0].sm_percent = sm_percent_;
     limit_ = devices[0].memory_limit;
-    const Error error = Region::create(directory_.path().c_str(), "7", make_spec(devices));
+    RegionSpec spec = make_spec(devices);
+    spec.launch_hooks = sm_percent_ < 100;
+    const Error error = Region::create(directory_.path().c_str(), "7", spec);
     ASSERT_FALSE(error) << error.text;
     region_ = directory_.path() + "/7";
   }
@@ -61,6 +64,7 @@ class OwnNodeTest : public testing::Test {
   static constexpr std::uint64_t kGuess = 640 * kMiB;  // for a context, while nobody knows better
 
   std::uint64_t limit_ = 0;
+  std::uint32_t sm_percent_ = 100;  // for make()
 
  private:
   const Snapshot &snapshot() const {

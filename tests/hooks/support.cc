@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "simgpu/node/config.h"
+#include "simgpu/node/engine.h"
 
 namespace vgpu::test {
 
@@ -86,6 +87,16 @@ std::uint64_t Node::held(unsigned device, pid_t pid) const {
     if (pid == 0 || processes().slots[slot].host_pid == pid) blocks += state(device).slots[slot].held_blocks.load();
   }
   return blocks * kBlock;
+}
+
+Node::Busy Node::busy(unsigned device) const {
+  simgpu::Engine engine;
+  engine.attach(&state(device), link_->slot(), link_->clock());
+  Busy busy = {};
+  for (unsigned slot = 0; slot < simgpu::kMaxProcesses; ++slot) {
+    if (processes().slots[slot].alive.load() != 0) busy.ns += engine.busy_ns(slot, &busy.at_ns);
+  }
+  return busy;
 }
 
 std::string Node::uuid(unsigned device) const { return simgpu::format_uuid(facts(device).uuid); }
@@ -167,13 +178,16 @@ std::uint64_t Answer::number(std::size_t index) const {
   return index < values.size() ? std::strtoull(values[index].c_str(), nullptr, 0) : 0;
 }
 
-Program::Program(const Node &node, const std::string &region, const std::vector<std::string> &environment) {
+Program::Program(const Node &node, const std::string &region, const std::vector<std::string> &environment,
+                 const std::vector<std::string> &wrapper) {
   int sockets[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) std::abort();
   const ScopedFd complaints(
       open((scratch_.path() + "/stderr").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  Launch client = {built("tests/hooks/hooks_client"),
-                   {},
+  std::vector<std::string> words = wrapper;
+  words.push_back(built("tests/hooks/hooks_client"));
+  Launch client = {words.front(),
+                   {words.begin() + 1, words.end()},
                    environment_of_rank(node, region),
                    {sockets[1], sockets[1], complaints.get()},
                    -1};

@@ -29,6 +29,11 @@ class Node {
 
   // The simulated driver's own books, as `simgpu-ctl usage` prints them: what is held, by one process or all.
   std::uint64_t held(unsigned device, pid_t pid = 0) const;
+  // How long a device's processes had it so far, by its own schedule, and when that was.
+  struct Busy {
+    std::uint64_t ns, at_ns;
+  };
+  Busy busy(unsigned device) const;
   unsigned devices() const { return static_cast<unsigned>(link_->devices().size()); }
   const simgpu::DeviceFacts &facts(unsigned device) const { return state(device).facts; }
   simgpu::DeviceState &state(unsigned device) const { return *link_->devices()[device].state; }
@@ -85,7 +90,9 @@ struct Answer {
 // node for itself.
 class Program {
  public:
-  Program(const Node &node, const std::string &region, const std::vector<std::string> &environment = {});
+  // `wrapper`: a program, with its arguments, that starts this one.
+  Program(const Node &node, const std::string &region, const std::vector<std::string> &environment = {},
+          const std::vector<std::string> &wrapper = {});
   ~Program();
   Program(const Program &) = delete;
   Program &operator=(const Program &) = delete;

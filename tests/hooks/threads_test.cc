@@ -184,9 +184,10 @@ class Worker {
   std::vector<Held> held_;
 };
 
-// Where NVML has whims, or is slow as under a sanitizer, no single measurement is sure to come; one of many is.
+// Where NVML has whims, or is slow as under a sanitizer, no single measurement is sure to come; one of many is. After an
+// answer that took very long, ten seconds pass without any.
 void wait_for_measurement() {
-  for (int tries = 0; tries < 60; ++tries) {
+  for (const double end_ms = now_ms() + 30000; now_ms() < end_ms;) {
     std::size_t free = 0, total = 0;
     must(DRIVER(cuMemGetInfo_v2)(&free, &total), "cuMemGetInfo_v2");
     if (free == kLimit - kBare - kLeft) return;

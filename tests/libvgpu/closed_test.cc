@@ -157,6 +157,27 @@ TEST_P(Closed, TheSiteMayChooseOpen) {
   expect_charged({program("linked")}, told(node_.region_path()));
 }
 
+// Failing open is for what went wrong on the node. The file in which a program counts is its user's to spoil, and so are its
+// own descriptors.
+TEST_P(Closed, OpenIsNotForWhatTheUserSpoiled) {
+  choose_open();
+  const std::string usage = node_.region_path() + "/usage";
+  const auto size = std::filesystem::file_size(usage);
+  ASSERT_EQ(0, truncate(usage.c_str(), 100));
+  expect_closed(told(node_.region_path()), "usage has 100 bytes");
+  ASSERT_EQ(0, truncate(usage.c_str(), 0));
+  ASSERT_EQ(0, truncate(usage.c_str(), static_cast<off_t>(size)));
+  expect_closed(told(node_.region_path()), "usage is not a slurm-vgpu file");
+  ASSERT_EQ(0, chmod(usage.c_str(), 0666));
+  expect_closed(told(node_.region_path()), "usage may be written by others");
+  if (geteuid() != 0) {
+    ASSERT_EQ(0, chmod(usage.c_str(), 0));
+    expect_closed(told(node_.region_path()), "cannot open");
+  }
+  overwrite("limits", offsetof(FileHeader, layout), std::string("\x63\0\0\0", 4));
+  expect_open(told(node_.region_path()), 1);
+}
+
 TEST_P(Closed, AChoiceThatIsNotTheSites) {
   for (const char *line : {"on-error closed", "on-error opened", "", "# on-error open"}) {
     choose_open(line);

@@ -98,7 +98,7 @@ Words hooked_symbols(bool metered) {
   };
   Words symbols;
   for (const Row &row : rows) {
-    if (metered || row.rule != "meter") symbols.push_back(row.symbol);
+    if (metered || (row.rule != "meter" && row.rule != "follow")) symbols.push_back(row.symbol);
   }
   return symbols;
 }

@@ -1,5 +1,8 @@
 // What a device of the profile `hardware` does that an ideal one does not, under a clock of the test's own, with blocks of
 // 4 MiB.
+#include <functional>
+#include <thread>
+
 #include "timed.h"
 
 const char *node_lines() { return "clock=manual; profile=hardware; block=4MiB"; }
@@ -243,6 +246,44 @@ TEST_F(Hardware, LocalMemoryIsForAllThreadsThatCanBeResident) {
   OK(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 1024));
   OK(run(small));
   EXPECT_EQ(before - 1024 * kThreads, free_bytes()) << "what was taken stays";
+}
+
+TEST_F(Hardware, LookingAtWorkSpoilsACaptureUnlessTheThreadIsRelaxed) {
+  CUstream captured, other;
+  CUevent event;
+  OK(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
+  OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+  OK(cuEventCreate(&event, 0));
+  OK(cuEventRecord(event, other));
+  advance("1ms");
+  auto outcome = [&](CUstreamCaptureMode how, auto look) {
+    CUgraph graph = nullptr;
+    EXPECT_EQ(CUDA_SUCCESS, cuStreamBeginCapture_v2(captured, how));
+    CUresult result = CUDA_ERROR_UNKNOWN;
+    std::thread([&] {
+      cuCtxSetCurrent(context_);
+      result = look();
+    }).join();
+    CUresult end = cuStreamEndCapture(captured, &graph);
+    if (end == CUDA_SUCCESS) end = cuGraphDestroy(graph);
+    EXPECT_EQ(result == CUDA_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, end);
+    return result;
+  };
+  float ms;
+  const std::function<CUresult()> looks[] = {
+      [&] { return cuEventQuery(event); }, [&] { return cuEventSynchronize(event); },
+      [&] { return cuStreamQuery(other); }, [&] { return cuStreamSynchronize(other); },
+      [&] { return cuEventElapsedTime(&ms, event, event); }};
+  for (const auto &look : looks) {
+    FAILS(STREAM_CAPTURE_UNSUPPORTED, outcome(CU_STREAM_CAPTURE_MODE_GLOBAL, look));
+    OK(outcome(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, look));
+    OK(outcome(CU_STREAM_CAPTURE_MODE_GLOBAL, [&] {
+      CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+      cuThreadExchangeStreamCaptureMode(&mode);
+      return look();
+    }));
+  }
+  OK(outcome(CU_STREAM_CAPTURE_MODE_GLOBAL, [&] { return cuEventRecord(event, other); }));
 }
 
 TEST_F(Hardware, BlocksAreOfTheSizeThatTheDescriptionSays) {

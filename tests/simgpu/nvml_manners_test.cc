@@ -154,6 +154,18 @@ TEST(NvmlManners, NamesDependOnTheCall) {
   EXPECT_EQ("2 host 2 host", on_node("nvml_pids=host", look, true));
 }
 
+TEST(NvmlManners, NamesOfSomewhereElse) {
+  auto look = [](nvmlDevice_t device, pid_t pid) {
+    unsigned pids[8] = {}, accounted = 8;
+    nvmlDeviceGetAccountingPids(device, &accounted, pids);
+    const bool listed_here = listed(device).rfind("0 " + std::to_string(pid) + ":", 0) == 0;
+    const bool exists = kill(static_cast<pid_t>(pids[0]), 0) == 0 || errno != ESRCH;
+    return std::string(listed_here ? "listed, " : "not listed, ") + (exists ? "exists" : "does not exist");
+  };
+  EXPECT_EQ("listed, exists", on_node("nvml_pids=host", look));
+  EXPECT_EQ("listed, does not exist", on_node("nvml_pids=foreign", look));
+}
+
 // What 300 calls say, without the PIDs.
 std::string many_looks(nvmlDevice_t device, pid_t) {
   std::ostringstream lines;

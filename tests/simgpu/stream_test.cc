@@ -339,6 +339,51 @@ TEST_F(Streams, ACaptureForbidsUnsafeCalls) {
   OK(cuStreamDestroy_v2(stream));
 }
 
+TEST_F(Streams, ADestroyedStreamEndsItsCapture) {
+  CUstream stream, joined;
+  CUevent event;
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  OK(cuStreamCreate(&joined, CU_STREAM_NON_BLOCKING));
+  OK(cuEventCreate(&event, 0));
+  OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  OK(cuEventRecord(event, stream));
+  OK(cuStreamWaitEvent(joined, event, 0));
+  FAILS(STREAM_CAPTURE_UNSUPPORTED, cuCtxSynchronize());
+  OK(cuStreamDestroy_v2(stream));
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  OK(cuStreamIsCapturing(joined, &status));
+  EXPECT_EQ(CU_STREAM_CAPTURE_STATUS_NONE, status);
+  OK(cuCtxSynchronize());
+  // One that had only joined spoils the capture.
+  CUgraph graph;
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  OK(cuEventRecord(event, stream));
+  OK(cuStreamWaitEvent(joined, event, 0));
+  OK(cuStreamDestroy_v2(joined));
+  FAILS(STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(stream, &graph));
+  OK(cuStreamDestroy_v2(stream));
+}
+
+TEST_F(Streams, ACaptureBelongsToItsThreadAndTheDefaultStreamDoesNotSay) {
+  CUstream stream;
+  CUgraph graph;
+  CUstreamCaptureStatus status;
+  OK(cuStreamCreate(&stream, CU_STREAM_DEFAULT));
+  OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  FAILS(STREAM_CAPTURE_IMPLICIT, cuStreamIsCapturing(nullptr, &status));
+  CUresult elsewhere = CUDA_ERROR_UNKNOWN;
+  std::thread([&] {
+    cuCtxSetCurrent(context_);
+    elsewhere = cuStreamEndCapture(stream, &graph);
+  }).join();
+  FAILS(STREAM_CAPTURE_WRONG_THREAD, elsewhere);
+  OK(cuStreamEndCapture(stream, &graph));
+  OK(cuGraphDestroy(graph));
+  OK(cuStreamIsCapturing(nullptr, &status));
+  OK(cuStreamDestroy_v2(stream));
+}
+
 TEST_F(Streams, GraphAllocationsAreTakenAtLaunch) {
   CUstream stream;
   CUgraph graph;

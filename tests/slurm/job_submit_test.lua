@@ -150,6 +150,16 @@ local cases = {
   { one, { mem("4G"), gres = "mps:50" }, refused = "mps:50 asks" },
   { one, { mem("4G"), tres_per_task = "shard:1" }, refused = "shard:1 asks" },
 
+  { one, { mem("4G"), gres = "shard:4,shard:1" }, twice = "shard:4 and shard:1 are asked for together" },
+  { one, { mem("4G"), gres = "shard:4,lustre:1,shard=1" }, twice = "ask for shard once" },
+  { one, { gres = "shard:4, shard:1" }, twice = "ask for shard once" },
+  { one, { mem("4G"), gres = "gpu:2,gpu:1" }, twice = "ask for gpu once" },
+  { one, { gres = "gpu:a100:2,gpu:a100" }, twice = "ask for gpu:a100 once" },
+  { one, { tres_per_task = "shard:1,shard:2" }, twice = "ask for shard once" },
+  { one, { gres = "mps:50,mps:10" }, twice = "ask for mps once" },
+  { one, { gres = "gpu:a100:1,gpu:t4:1" }, "gpu:a100:1,gpu:t4:1" },
+  { one, { gres = "lustre:1,lustre:2" }, "lustre:1,lustre:2" },
+
   { one, { mem("4G"), gres = "gpu:1" }, "gpu:1", "leave gpu:1 out to share one" },
   { one, { mem("4G"), gres = "gpu" }, "gpu", "leave gpu out to share one" },
   { one, { mem("4G"), tres_per_job = "gpu:1" }, "", "leave gpu:1 out to share one" },
@@ -206,7 +216,10 @@ for _, prefix in ipairs{ "gres:", "gres/" } do
     local job = new_job(prefix, fields)
     said = nil
     local status = vgpu.setup(site).submit(job, partition_list)
-    if case.refused then
+    if case.twice then
+      expect(name .. ", status", slurm.ERROR, status)
+      expect(name .. ": " .. tostring(said), true, (said or ""):find(case.twice, 1, true) ~= nil)
+    elseif case.refused then
       expect(name .. ", status", slurm.ERROR, status)
       expect(name .. ": " .. tostring(said), true, (said or ""):find(case.refused) ~= nil)
       local form = "^vgpu: %-%-gpu%-[ms][em]m?=[ -~]*: .*; ."
@@ -222,7 +235,7 @@ end
 
 -- ---- changes of a waiting job ---------------------------------------------------------------------------------------
 
-local changes = { -- had, wants, uid, allowed
+local changes = { -- had, wants, uid, allowed, the job's option, what it wants per task
   { "shard:4", "shard:1", 1000, false },
   { "shard:4", "shard", 1000, false },
   { "shard:4", "gpu:1", 1000, false },
@@ -235,10 +248,17 @@ local changes = { -- had, wants, uid, allowed
   { "gpu:2", "gpu:1", 1000, true },
   { nil, "gpu:1", 1000, true },
   { "shard:4", "shard:1", 0, true },
+  { "shard:4", "shard:4,shard:1", 1000, false },
+  { "gpu:1", "shard:4,shard:1", 1000, false },
+  { "gpu:1", "shard:1", 1000, true },
+  { "gpu:1", "shard:1", 1000, false, mem("4G") },
+  { "shard:4", nil, 1000, false, nil, "shard:1" },
+  { "gpu:1", nil, 1000, true, nil, "gpu:1" },
 }
 for _, prefix in ipairs{ "gres:", "gres/" } do
   for i, change in ipairs(changes) do
-    local record, job = new_job(prefix, { gres = change[1] }), new_job(prefix, { gres = change[2] })
+    local record = new_job(prefix, { change[5], gres = change[1] })
+    local job = new_job(prefix, { gres = change[2], tres_per_task = change[6] })
     said = nil
     local status = vgpu.setup(one).modify(job, record, change[3])
     expect("change " .. i .. " with " .. prefix, change[4] and slurm.SUCCESS or slurm.ERROR, status)

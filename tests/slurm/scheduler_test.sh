@@ -99,6 +99,26 @@ test_a_waiting_job_cannot_be_made_cheaper() {
   cancel_all
 }
 
+# Slurm takes the last of several requests for the same gres: the job would have seven GiB for one shard.
+test_shards_that_are_asked_for_twice() {
+  local job
+  run srun -Q --gpu-mem=7G --gres=shard:7,shard:1 touch ran
+  output_has "vgpu: shard:7 and shard:1 are asked for together, and Slurm takes only the last of them; ask for shard once"
+  run sbatch -o /dev/null --gres=shard:7,shard:1 --wrap="touch ran"
+  output_has "ask for shard once"
+  job=$($games sbatch --parsable -H -o /dev/null --gpu-mem=4G --wrap true)
+  run $games scontrol update JobId="$job" Gres=shard:7,shard:1
+  true_that "scontrol does not lower the charge that way" [ "$status" -ne 0 ]
+  equal "the request" gres:shard:4 "$(asked "$job")"
+  true_that "it is logged" grep -q "vgpu: uid 5: shard:7 and shard:1 are asked for together" "$log"
+  job=$($games sbatch --parsable -H -o /dev/null --gpu-mem=7G --gres=gpu:1 --wrap true 2>/dev/null)
+  run $games scontrol update JobId="$job" Gres=shard:1
+  true_that "whole GPUs do not become a shard" [ "$status" -ne 0 ]
+  equal "the request" gres:gpu:1 "$(asked "$job")"
+  true_that "nothing ran" [ ! -e ran ]
+  cancel_all
+}
+
 test_a_mistake_in_the_table_leaves_the_old_one_in_force() {
   local table=$work/lab/etc/job_submit.lua
   sed -i 's/shards = 8/shards = "eight"/' "$table"

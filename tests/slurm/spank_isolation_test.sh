@@ -56,6 +56,21 @@ test_getting_around_the_environment() {
   equal "in a batch script and its step" 2 "$(grep -c "$gib" out)"
 }
 
+# Failing open is for what went wrong on the node, not for what a user did to the file in which he counts.
+test_failing_open_is_not_for_users() {
+  configure fail=open preload=ldso
+  on n1 rm -f /run/vgpu/node  # made anew, with the site's choice
+  local way
+  for way in 'chmod 0 $VGPU_REGION/usage' ': >$VGPU_REGION/usage' 'chmod 666 $VGPU_REGION/usage' 'ulimit -n 4'; do
+    run $games srun $limited sh -c "$way; $sees"
+    output_lacks "8589934592"
+    output_lacks "without limits"
+  done
+  configure
+  on n1 rm -f /run/vgpu/node
+  run srun $limited true
+}
+
 test_the_private_namespace() {
   configure preload=ldso
   run $games srun $limited sh -c 'ls /run/vgpu; cat /etc/ld.so.preload; (echo x >/etc/ld.so.preload) 2>&1; (: >/run/vgpu/x) 2>&1; umount /run/vgpu 2>&1; ls -id $VGPU_REGION/limits /run/vgpu/self/limits | awk "{print \$1}" | uniq | wc -l'
@@ -116,6 +131,17 @@ test_audit_names_a_process_that_nobody_counts() {
   cheat env -u LD_PRELOAD "$client"
   output_has "cheat 0"
   output_lacks audit
+}
+
+# A name is its owner's to choose, and the log is the administrator's to read.
+test_names_give_no_orders_to_a_terminal() {
+  local name=$'cl\e[2J\nt'
+  cp "$client" "$name"
+  configure audit=log
+  cheat env -u LD_PRELOAD "$work/$name"
+  output_has "(cl?[2J?t) of job"
+  output_lacks $'\e'
+  true_that "nor in the log" [ "$(slurmd_log n1 | grep -c $'\e')" = 0 ]
 }
 
 test_audit_kills_it() {

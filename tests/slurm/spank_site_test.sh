@@ -135,6 +135,24 @@ test_shards() {
   configure
 }
 
+# Where the job said nothing, a step decides, but Slurm packed the job by its shards: the rest of the GPU is others'.
+test_a_step_gets_no_more_than_its_shards() {
+  configure shard_mem=1G
+  run $games salloc -Q -w n1 --gres=shard:1 sh -c "srun --gpu-mem=7G touch $work/signs/ran; srun --gpu-mem=512M $rank --show"
+  output_has "--gpu-mem: 7GiB is more than the 1GiB that 1 shard stands for; ask for more shards"
+  true_that "nothing ran" [ ! -e signs/ran ]
+  equal "less is fine" "$((512 << 20)):100" "$(limits)"
+  # A step without shards would not know how many there are.
+  run $games salloc -Q -w n1 --gres=shard:1 sh -c "srun --gres=none --gpu-mem=7G touch $work/signs/ran; SLURM_SHARDS_ON_NODE=7 SLURM_STEP_GPUS=0 srun --gres=none true; srun $rank --show"
+  output_has "this step has no GPU"
+  true_that "nothing ran" [ ! -e signs/ran ]
+  equal "the job's own" "$gib:100" "$(limits)"
+  # Slurm gives both components the last one's option.
+  run $games salloc -Q -w n1 --gres=shard:1 : -w n2 --gres=shard:1 --gpu-mem=7G srun --het-group=0,1 "$rank" --show
+  equal "a heterogeneous component without an option, and one with it" "$gib:100 $((7 * gib)):100" "$(limits | xargs -n1 | sort -n | xargs)"
+  configure
+}
+
 test_require_limits() {
   configure require_limits=yes
   run srun $on_n1 --gres=gpu:1 touch ran

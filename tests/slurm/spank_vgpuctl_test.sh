@@ -79,6 +79,49 @@ test_gc_asks_slurmctld() {
   scancel "$allocation"
 }
 
+# Its user wrote into it that a process lives, and its epilog never came: the limit must not stay promised.
+test_a_forged_living_slot_keeps_no_promise() {
+  hold --gpu-mem=2G
+  on n1 cp -a "/run/vgpu/$job" /run/vgpu/99999
+  ctl gc --older-than=0s
+  status_is 0
+  true_that "it is gone" on n1 test ! -e /run/vgpu/99999
+  true_that "the job that runs keeps its own" on n1 test -e "/run/vgpu/$job/limits"
+  scancel "$job"
+}
+
+# What users can do to the file in which their own job counts.
+cat >lease.py <<'END'
+import fcntl, os, signal, sys, time
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+usage = open(os.environ["VGPU_REGION"] + "/usage", "r+b")
+fcntl.fcntl(usage, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+open(sys.argv[1], "w")
+time.sleep(600)
+END
+test_set_cannot_be_vetoed() {
+  local way limit=1
+  for way in 'chmod 666 $VGPU_REGION/usage' 'chmod 0 $VGPU_REGION/usage' ': >$VGPU_REGION/usage' 'truncate -s 1M $VGPU_REGION/usage' \
+    "python3 $work/lease.py $work/signs/leased & until [ -e $work/signs/leased ]; do sleep 0.1; done"; do
+    job=$($games sbatch --parsable -o /dev/null -w n1 --gres=gpu:1 --gpu-mem=8G --wrap "$way; $hold_on")
+    true_that "the job runs" eventually is_there "$job"
+    limit=$((limit + 1))
+    ctl set "$job" --gpu-mem=${limit}G
+    status_is 0
+    ctl list -n -P -o mem-limit -j "$job"
+    status_is 0
+    output_has "${limit}GiB"
+    ctl metrics --no-sm
+    status_is 0
+    output_has "vgpu_memory_limit_bytes{slurmjobid=\"$job\""
+    scancel "$job"
+    eventually has_gone "$job"
+    rm -f signs/*
+  done
+}
+is_there() { [ -e "signs/$1" ]; }
+has_gone() { [ -z "$(squeue -h -j "$1" 2>/dev/null)" ]; }
+
 test_check() {
   ctl check --library "$build/libvgpu/libvgpu.so"
   output_has "/plugstack.conf.d/lab.conf:1: required, overcommit=1"

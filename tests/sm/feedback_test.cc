@@ -49,6 +49,47 @@ TEST(Feedback, ItNeverGoesToExtremes) {
   EXPECT_GE(after(600, 90, 0), region::TrimWord::kOne / 16);
 }
 
+// A job that is charged 20 % and of which NVML says nothing, for a while.
+std::uint64_t after_silence(double seconds, std::uint64_t ratio, double charged = 20) {
+  Feedback feedback;
+  const std::uint64_t start = 1000'000 * kMs;
+  for (std::uint64_t now = start; static_cast<double>(now - start) < seconds * 1e9; now += kTickMs * kMs) {
+    feedback.note_charged(now, static_cast<std::uint64_t>(static_cast<double>(now - start) * charged / 100));
+    ratio = feedback.without_answer(ratio);
+  }
+  return ratio;
+}
+
+TEST(Feedback, WhatIsNotKnownChangesNothing) {
+  EXPECT_EQ(after_silence(60, region::TrimWord::kOne), region::TrimWord::kOne);
+  EXPECT_EQ(after_silence(9, region::TrimWord::kOne / 16), region::TrimWord::kOne / 16);
+}
+
+TEST(Feedback, AnOldRatioFades) {
+  for (const std::uint64_t ratio : {region::TrimWord::kOne / 16, 16 * region::TrimWord::kOne}) {
+    EXPECT_EQ(after_silence(9.5, ratio), ratio);
+    EXPECT_NE(after_silence(11, ratio), ratio) << "it has begun";
+    EXPECT_EQ(after_silence(30, ratio), region::TrimWord::kOne);
+  }
+}
+
+TEST(Feedback, ButNotThatOfAJobThatPauses) {
+  EXPECT_EQ(after_silence(600, 2 * region::TrimWord::kOne, 1), 2 * region::TrimWord::kOne);
+}
+
+TEST(Feedback, OneAnswerIsEnoughToKeepIt) {
+  Feedback feedback;
+  const std::uint64_t start = 1000'000 * kMs, old = 2 * region::TrimWord::kOne;
+  std::uint64_t ratio = old;
+  for (std::uint64_t now = start; now < start + 60'000 * kMs; now += kTickMs * kMs) {
+    feedback.note_charged(now, (now - start) / 5);
+    const bool answers = (now - start) / kMs % 9000 < kTickMs;
+    ratio =
+        answers ? feedback.observe({now - 500 * kMs, 40, 1, kMs, false}, now, ratio) : feedback.without_answer(ratio);
+  }
+  EXPECT_EQ(ratio, old);
+}
+
 TEST(Words, SurviveTheirPacking) {
   const region::TrimWord trim = region::TrimWord::unpack(region::TrimWord{12'345, true, 77}.pack());
   EXPECT_EQ(trim.ratio, 12'345u);

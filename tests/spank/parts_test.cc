@@ -218,6 +218,20 @@ TEST(Limits, SharesOfShards) {
   EXPECT_EQ(limits[1].memory_limit, 2 * kGiB) << "nor than the site allows";
 }
 
+TEST(Limits, AStepAsksForNoMoreThanItsShards) {
+  SiteConfig config;
+  config.shard_mem = kGiB;
+  const std::vector<NodeDevice> gpu = {device("GPU-a", 0, "", "")};
+  std::vector<DeviceSpec> limits;
+  Request request;
+  request.mem = MemoryLimits({MemoryLimit{3 * kGiB, 0}});
+  EXPECT_EQ(decide_limits(config, request, 2, gpu, &limits).fault, Fault::invalid);
+  EXPECT_FALSE(decide_limits(config, request, 3, gpu, &limits));
+  EXPECT_FALSE(decide_limits(config, request, 0, gpu, &limits)) << "whole GPUs, or a prolog, which is not told";
+  config.shard_mem = 0;
+  EXPECT_FALSE(decide_limits(config, request, 2, gpu, &limits)) << "they stand for nothing";
+}
+
 TEST(Limits, AreOfWhatCanBeHad) {
   const SiteConfig config;
   NodeDevice gpu = device("GPU-a", 0, "", "");

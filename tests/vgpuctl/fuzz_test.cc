@@ -72,11 +72,13 @@ TEST_F(VgpuctlFuzz, NamesWhatIsWrong) {
     row.harm();
     create(8, 0, {kGiB});
     const Result result = run({"list", "-P", "-o", "jobid"});
-    EXPECT_EQ(result.status, 3) << row.says;
+    // A user can spoil his job's `usage`, and is named; only what is wrong with root's own file is a failure.
+    const bool failure = result.err.find("/limits") != std::string::npos;
+    EXPECT_EQ(result.status, failure ? 3 : 0) << row.says;
     EXPECT_NE(result.err.find(row.says), std::string::npos) << row.says << " / " << result.err;
-    EXPECT_EQ(result.out, "JOBID\n8\n") << "the others are not shown";
+    EXPECT_EQ(result.out, failure ? "JOBID\n8\n" : "JOBID\n7\n7\n8\n") << "the others are shown";
     std::filesystem::remove_all(path("8"));
-    EXPECT_EQ(run({"show", "7"}).status, 3);
+    EXPECT_EQ(run({"show", "7"}).status, failure ? 3 : 0);
     expect_sane(row.says);
   }
 }

@@ -213,6 +213,8 @@ TEST_F(Vgpuctl, RefusesBadWords) {
       {{"nonsense"}, "see vgpuctl --help"},
       {{"--nonsense"}, "see vgpuctl --help"},
       {{"list", "--watch=0"}, "see vgpuctl --help"},
+      {{"list", "--no-color=18446744073709551616"}, "see vgpuctl --help"},
+      {{"list", "--bytes=2"}, "see vgpuctl --help"},
       {{"show"}, "JOB is required"},
       {{"set", "7"}, "no new limit is given; give --gpu-mem=SIZE or --gpu-sm=PERCENT"},
       {{"set", "7", "--gpu-mem=8X"}, "'X' is not a unit"},
@@ -227,6 +229,19 @@ TEST_F(Vgpuctl, RefusesBadWords) {
     EXPECT_NE(result.err.find(row.says), std::string::npos) << result.err;
     EXPECT_EQ(result.out, "");
   }
+}
+
+// Anybody can make it in /tmp before we do.
+TEST_F(Vgpuctl, LooksIntoNobodyElsesPrivateDirectory) {
+  const std::string parent = runtime_.path() + "/vgpu-0";
+  for (int i = 0; i < 500; ++i) std::filesystem::create_directories(parent + "/" + std::to_string(i) + "-1");
+  ASSERT_EQ(chown(parent.c_str(), 5, 5), 0);
+  const Result result = run({"list"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  const std::string findings = run({"check"}).out;
+  EXPECT_NE(findings.find(parent + ": is uid 5's, not yours;"), std::string::npos) << findings;
+  EXPECT_EQ(matches(findings, parent).size(), 1u) << findings;
 }
 
 // ---- show -----------------------------------------------------------------------------------------------------------

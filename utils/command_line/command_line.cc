@@ -36,7 +36,9 @@ void set_help_flag(CLI::App *app) { app->set_help_flag("-h,--help", "print this 
 
 }  // namespace
 
-void CommandOptions::add_flag(const char *names, bool *value, const char *help) { app_->add_flag(names, *value, help); }
+void CommandOptions::add_flag(const char *names, bool *value, const char *help) {
+  app_->add_flag(names, *value, help)->disable_flag_override();  // --flag=3 means nothing here
+}
 
 void CommandOptions::add_text(const char *names, std::string *value, const char *type, const char *help,
                               const char *environment) {
@@ -115,6 +117,8 @@ std::optional<int> CommandLine::parse(std::vector<std::string> words, int (*comp
     return app_->exit(asked);
   } catch (const CLI::ParseError &mistake) {
     return complain(mistake.what());
+  } catch (const std::exception &mistake) {  // of the library's own conversions
+    return complain(std::string("a value cannot be read (") + mistake.what() + ")");
   }
   return {};
 }

@@ -91,7 +91,7 @@ int audit(const Options &options) {
                                                                     : ""}});
   }
   if (!print(table.text({options.header, options.parsable, wants_color(options.color), ""}))) return kRefused;
-  const int status = complain_about(view.troubles);
+  const int status = complain_about(view);
   if (uncounted && geteuid() != 0) {
     node::print_error("only root can see who is counted in the jobs of others");
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <set>
@@ -14,6 +15,7 @@
 #include "findings.h"
 #include "node/counted_processes.h"
 #include "node/node.h"
+#include "node/private_region.h"
 #include "node/probe.h"
 #include "node/proc_files.h"
 #include "node/values.h"
@@ -102,11 +104,21 @@ void check_directory(const Options &options, Findings *findings) {
   }
 }
 
+// Private regions lie in a directory that anybody could have made before.
+void check_private_directory(Findings *findings) {
+  const std::string path = node::private_directory(node::runtime_directory(std::getenv("XDG_RUNTIME_DIR")));
+  struct stat status;
+  if (lstat(path.c_str(), &status) != 0 || node::is_own_directory(path)) return;
+  findings->warn(path + ": is uid " + std::to_string(status.st_uid) +
+                 "'s, not yours; nothing in it is looked at, and vgpu-run refuses to run. Have it removed");
+}
+
 void check_regions(const Options &options, Findings *findings) {
   const NodeView view = look(options, region::Detail::liveness);
   for (const Trouble &trouble : view.troubles) findings->fail(trouble.error);
   unsigned stale = 0;
   for (const RegionView &region : view.regions) {
+    if (region.damage) findings->warn(region.damage);
     if (region.state != State::stale) continue;
     ++stale;
     findings->stale("job " + region.job + " of " + region.user +
@@ -157,6 +169,7 @@ int check(const Options &options) {
   check_contexts(options, &findings);
   check_directory(options, &findings);
   check_install(options, &findings);
+  check_private_directory(&findings);
   check_regions(options, &findings);
   if (options.pid != 0) check_process(options, &findings);
   return findings.show(wants_color(options.color));

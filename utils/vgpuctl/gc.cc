@@ -1,8 +1,9 @@
 // vgpuctl gc: what jobs have left that ended without their epilog.
 //
-// A region goes only if all of this is so: slurmctld answers and does not know the job; none of its processes lives; it is
-// older than the grace; and under the admission lock it is still the same directory and still nobody's. A job that has no
-// process (an idle salloc) is known to slurmctld and keeps its region. Whatever is in doubt stays.
+// A region goes only if all of this is so: slurmctld answers and does not know the job; no step of it runs here; it is
+// older than the grace; and under the admission lock it is still the same directory. A job that has no
+// process (an idle salloc) is known to slurmctld and keeps its region. Processes that outlive their job keep what they have
+// mapped, as after an epilog.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,6 +20,8 @@
 #include "node/directory.h"
 #include "node/print_error.h"
 #include "node/private_region.h"
+#include "node/region_limits.h"
+#include "node/running_steps.h"
 #include "status.h"
 #include "table.h"
 #include "view.h"
@@ -89,8 +92,8 @@ class Collector {
       if (job.empty() && !node::is_leftover(name)) continue;
       struct stat status;
       if (fstatat(fd(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) continue;
-      if (S_ISDIR(status.st_mode) && !job.empty() && has_life(name)) continue;
-      if (is_old(status, name)) found.push_back({name, job, status.st_dev, status.st_ino});
+      if (S_ISDIR(status.st_mode) && !job.empty()) tidy(name);
+      if (!has_step(job) && is_old(status, name)) found.push_back({name, job, status.st_dev, status.st_ino});
     }
     return found;
   }
@@ -101,7 +104,6 @@ class Collector {
       return {};                                                                           // its epilog came after all
     if (status.st_dev != candidate.device || status.st_ino != candidate.inode) return {};  // of another job by now
     if (S_ISDIR(status.st_mode) && !candidate.job.empty()) {
-      if (has_life(candidate.name)) return {};
       if (Error error = options_.directory().remove_job(candidate.name)) return error;
     } else {
       node::remove_leftover(fd(), candidate.name.c_str());
@@ -114,20 +116,19 @@ class Collector {
   int fd() const { return dirfd(directory_.get()); }
   std::string path(const std::string &name) const { return options_.directory().entry(name); }
 
-  // What cannot be read counts as alive if it may be a region: somebody has to look at it. Not if it is none.
-  bool has_life(const std::string &name) {
+  // Slurm's word: what the region itself says of its processes is its user's to write, and would keep its limit promised.
+  bool has_step(const std::string &job) const { return steps_.contains(job); }
+
+  // Gives back what dead ranks of a region hold beside living ones.
+  void tidy(const std::string &name) {
     region::Snapshot region;
-    if (const Error error = region::Snapshot::read(path(name).c_str(), region::Trust::root_or_self,
-                                                   region::Detail::liveness, &region)) {
-      if (error.fault == Fault::not_found) return false;  // an `error` or `opted-out` in place of a region
-      node::print_error("%s", error.text);
-      return true;
-    }
+    const Error error =
+        region::Snapshot::read(path(name).c_str(), region::Trust::root_or_self, region::Detail::liveness, &region);
+    if (error && error.fault != Fault::not_found) node::print_error("%s", error.text);
+    if (error) return;  // perhaps an `error` or `opted-out` in place of a region
     unsigned dead = 0;
     for (unsigned i = 0; i < region.ranks(); ++i) dead += is_ended(region.rank(i));
-    if (dead == region.ranks()) return false;
-    if (dead > 0) sweep(name, dead);
-    return true;
+    if (dead > 0 && dead < region.ranks()) sweep(name, dead);
   }
 
   void sweep(const std::string &name, unsigned dead) {
@@ -144,10 +145,10 @@ class Collector {
   // A region's own birth; of all else, its last change.
   bool is_old(const struct stat &status, const std::string &name) const {
     auto since = static_cast<std::uint64_t>(status.st_mtime);
-    region::Snapshot region;
+    node::RegionLimits region;
     if (S_ISDIR(status.st_mode) &&
-        !region::Snapshot::read(path(name).c_str(), region::Trust::root_or_self, region::Detail::memory, &region)) {
-      since = std::max(since, region.created());
+        !read_region_limits(options_.directory(), name, region::Trust::root_or_self, &region)) {
+      since = std::max(since, region.created);
     }
     const auto now = static_cast<std::uint64_t>(std::time(nullptr));
     return since + options_.grace_s <= now;
@@ -155,6 +156,7 @@ class Collector {
 
   const Options &options_;
   node::ScopedDirectory directory_;
+  std::set<std::string> steps_ = node::jobs_with_steps();
 };
 
 Error collect(const Options &options, unsigned *found) {

@@ -130,6 +130,9 @@ std::string list_json(const NodeView &view) {
   for (const Trouble &trouble : view.troubles) {
     troubles.push_back({{"job", trouble.job}, {"error", trouble.error.text}});
   }
+  for (const RegionView &region : view.regions) {
+    if (region.damage) troubles.push_back({{"job", region.job}, {"error", region.damage.text}});
+  }
   return text_of(
       {{"version", 1}, {"hostname", view.host}, {"regions", std::move(regions)}, {"unreadable", std::move(troubles)}});
 }

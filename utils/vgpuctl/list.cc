@@ -44,7 +44,7 @@ int list_once(const Options &options, const std::vector<const Column *> &columns
   const Table::Style style = {options.header, options.parsable, wants_color(options.color), ""};
   const std::string text = options.json ? list_json(view) : make_table(view, columns, {options.bytes}).text(style);
   if (!print(before + text)) return kRefused;
-  const int status = complain_about(view.troubles);
+  const int status = complain_about(view);
   if (const Error error = missing_job(options, view)) return complain(error);
   return status;
 }

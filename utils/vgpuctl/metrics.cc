@@ -102,12 +102,16 @@ std::string metrics_text(const NodeView &view) {
     if (!samples.empty()) text += heading(metric.name, metric.type, metric.help) + samples;
   }
   unsigned stale = 0;
-  for (const RegionView &region : view.regions) stale += region.state == State::stale;
+  std::size_t unreadable = view.troubles.size();
+  for (const RegionView &region : view.regions) {
+    stale += region.state == State::stale;
+    unreadable += region.state == State::damaged;
+  }
   const std::string host = "{Hostname=\"" + escaped(view.host) + "\"} ";
   text += heading("vgpu_stale_regions", "gauge", "Regions all of whose processes are dead.") + "vgpu_stale_regions" +
           host + std::to_string(stale) + '\n';
   text += heading("vgpu_unreadable_regions", "gauge", "Regions that are damaged or of another version.") +
-          "vgpu_unreadable_regions" + host + std::to_string(view.troubles.size()) + '\n';
+          "vgpu_unreadable_regions" + host + std::to_string(unreadable) + '\n';
   return text;
 }
 
@@ -189,7 +193,7 @@ int metrics(const Options &options) {
   if (!options.job_files.empty()) {
     if (const Error error = write_job_files(options.job_files, view)) return complain(error);
   }
-  return complain_about(view.troubles);
+  return complain_about(view);
 }
 
 }  // namespace vgpu::ctl

@@ -75,8 +75,9 @@ Error check_room(const Options &options, const RegionView &region, const std::ve
       continue;
     if (device.device_bytes == 0) continue;
     region::DeviceSpec spec;
-    spec.identity = region.snapshot->device(change.limits.dev).identity;
-    spec.usable_bytes = region.snapshot->device(change.limits.dev).usable_bytes;
+    std::snprintf(spec.identity.uuid, sizeof spec.identity.uuid, "%s", device.uuid.c_str());
+    spec.identity.memory_bytes = device.device_bytes;
+    spec.usable_bytes = device.usable_bytes;
     spec.memory_limit = change.limits.memory_limit;
     larger.push_back(spec);
   }
@@ -99,7 +100,10 @@ Error check_room(const Options &options, const RegionView &region, const std::ve
 
 Error change_all(const RegionView &region, const std::vector<Change> &changes) {
   for (const Change &change : changes) {
-    const Error error = change_limits(region.path.c_str(), region::Trust::root_or_self, change.limits);
+    // What the job's user did to his own file vetoes nothing.
+    Error damage;
+    const Error error = change_limits(region.path.c_str(), region::Trust::root_or_self, change.limits, &damage);
+    if (damage) node::print_error("%s", damage.text);
     const bool not_hooked = change.limits.sm_percent != region::LimitChange::kKeepSm && !region.launch_hooks;
     if (error.fault == Fault::invalid && not_hooked) {
       return make_error(error.fault, "%s; start it with --gpu-sm, or set sm=live in plugstack.conf for all jobs",

@@ -93,6 +93,7 @@ std::string region_text(const RegionView &region, const Options &options) {
   std::string text = (region.is_private ? "vgpu-run " : "job ") + region.job + " of " + region.user + " on " +
                      node::node_name() + '\n';
   for (const DeviceView &device : region.devices) text += device_text(device, style);
+  if (region.damage) return text + region.damage.text + '\n';
   if (!region.snapshot) return text + "its use can be seen by " + region.user + " and by root\n";
   const Table ranks = rank_table(region, style);
   if (ranks.empty()) return text + "no process has used it yet\n";

@@ -108,6 +108,9 @@ class View {
     for (const Trouble &trouble : view_.troubles) {
       if (line < LINES) put(line++, trouble.error.text);
     }
+    for (const RegionView &region : view_.regions) {
+      if (region.damage && line < LINES) put(line++, region.damage.text);
+    }
     refresh();
   }
 

@@ -85,7 +85,7 @@ int topo(const Options &options) {
   const NodeView view = look(options, region::Detail::memory);
   const std::vector<NumaGroup> groups = group_by_numa(node, numa_nodes, view);
   if (!print(options.svg ? topology_svg(view.host, groups) : text_of(view.host, groups))) return kRefused;
-  return complain_about(view.troubles);
+  return complain_about(view);
 }
 
 }  // namespace vgpu::ctl

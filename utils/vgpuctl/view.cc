@@ -13,6 +13,7 @@
 #include "node/node.h"
 #include "node/node_name.h"
 #include "node/print_error.h"
+#include "node/printable.h"
 #include "node/private_region.h"
 #include "node/region_limits.h"
 #include "node/used_memory.h"
@@ -24,13 +25,9 @@ namespace {
 
 constexpr double kAtLimit = 0.95;
 
-// Files of root's, but a terminal is easily upset.
 template <std::size_t Size>
-std::string printable(const char (&field)[Size]) {
-  std::string text(field, strnlen(field, Size));
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return c < '!' || c > '~'; }, '?');
-  return text;
+std::string text_of(const char (&field)[Size]) {
+  return node::printable(std::string(field, strnlen(field, Size)));
 }
 
 struct Place {
@@ -54,6 +51,8 @@ bool comes_before(const std::string &left, const std::string &right) {
 
 std::vector<std::string> names_in(const Place &place) {
   std::vector<std::string> names;
+  // In /tmp anybody could have made it, and filled it with names.
+  if (place.is_private && !node::is_own_directory(place.directory.path())) return names;
   const node::ScopedDirectory directory(opendir(place.directory.path().c_str()));
   while (const dirent *entry = directory ? readdir(directory.get()) : nullptr) {
     if (entry->d_name[0] == '.') continue;
@@ -114,12 +113,12 @@ DeviceView describe_device(const region::DeviceSpec &spec, unsigned dev,
                            const std::map<std::string, std::string> &numbers) {
   DeviceView view;
   view.place = dev;
-  view.uuid = printable(spec.identity.uuid);
+  view.uuid = text_of(spec.identity.uuid);
   const auto number = numbers.find(view.uuid);
   view.gpu = number != numbers.end() ? number->second : std::to_string(dev);
-  view.pci = printable(spec.identity.pci_bus_id);
+  view.pci = text_of(spec.identity.pci_bus_id);
   view.numa_node = spec.identity.numa_node;
-  view.cpus = printable(spec.identity.cpuset);
+  view.cpus = text_of(spec.identity.cpuset);
   view.device_bytes = spec.identity.memory_bytes;
   view.usable_bytes = spec.usable_bytes;
   view.context = spec.context;
@@ -140,13 +139,14 @@ class Reader {
     found.snapshot = std::make_unique<region::Snapshot>();
     const Error error =
         region::Snapshot::read(found.path.c_str(), region::Trust::root_or_self, detail_, found.snapshot.get(), &self_);
-    if (error && (error.fault != Fault::system || geteuid() == 0)) return error;
     if (error) {
+      // Their user can do what he likes to the file in which his processes count; the limits are root's.
       found.snapshot.reset();
       node::RegionLimits limits;
       if (Error worse = read_region_limits(place.directory, name, region::Trust::root_or_self, &limits)) return worse;
-      if (limits.job.uid == geteuid()) return error;
       describe(limits.job, limits.devices, &found);
+      found.created = limits.created;
+      if (geteuid() == 0 || limits.job.uid == geteuid()) note_damage(error, &found);
     } else {
       const region::Snapshot &snapshot = *found.snapshot;
       std::vector<region::DeviceSpec> devices;
@@ -177,6 +177,13 @@ class Reader {
     for (unsigned dev = 0; dev < devices.size(); ++dev) {
       region->devices.push_back(describe_device(devices[dev], dev, numbers_));
     }
+  }
+
+  static void note_damage(const Error &error, RegionView *region) {
+    region->damage = make_error(error.fault, "job %s: %s; what it uses is not known, its limits hold",
+                                region->job.c_str(), error.text);
+    region->state = State::damaged;
+    for (DeviceView &device : region->devices) device.state = State::damaged;
   }
 
   static State worst(const std::vector<DeviceView> &devices) {
@@ -225,6 +232,8 @@ const char *name_of(State state) {
       return "idle";
     case State::stale:
       return "stale";
+    case State::damaged:
+      return "damaged";
     case State::hidden:
       break;
   }
@@ -296,9 +305,12 @@ int complain(const Error &error) {
   }
 }
 
-int complain_about(const std::vector<Trouble> &troubles) {
+int complain_about(const NodeView &view) {
   int status = kOk;
-  for (const Trouble &trouble : troubles) status = std::max(status, complain(trouble.error));
+  for (const Trouble &trouble : view.troubles) status = std::max(status, complain(trouble.error));
+  for (const RegionView &region : view.regions) {
+    if (region.damage) node::print_error("%s", region.damage.text);
+  }
   return status;
 }
 

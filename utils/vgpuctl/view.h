@@ -21,6 +21,7 @@ enum class State : std::uint8_t {
   idle,      // nobody has used it yet, or all left in good order
   stale,     // all whom it counts are dead
   hidden,    // of another user: only its limits can be seen
+  damaged,   // its user spoiled the file in which its processes count
 };
 
 const char *name_of(State state);
@@ -61,6 +62,7 @@ struct RegionView {
   bool launch_hooks = false;
   std::uint64_t created = 0;
   State state = State::hidden;
+  Error damage;  // why its use is not known although it might be; its limits hold all the same
   std::vector<DeviceView> devices;
   std::unique_ptr<region::Snapshot> snapshot;  // null: only the limits could be read, or it was not kept
 };
@@ -73,7 +75,7 @@ struct Trouble {
 struct NodeView {
   std::string host;
   std::vector<RegionView> regions;  // by job
-  std::vector<Trouble> troubles;    // regions that are there and cannot be read
+  std::vector<Trouble> troubles;    // regions whose limits cannot be read: something is wrong on the node
 };
 
 enum class Ranks : std::uint8_t {
@@ -89,7 +91,8 @@ Error look_at_job(const Options &options, region::Detail detail, RegionView *reg
 
 // To stderr; the exit status they call for.
 int complain(const Error &error);
-int complain_about(const std::vector<Trouble> &troubles);
+// Damage that a job's user did is said, and is no failure of ours.
+int complain_about(const NodeView &view);
 
 std::string user_name(uid_t uid);
 bool is_ended(const region::RankSnapshot &rank);

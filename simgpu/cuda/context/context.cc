@@ -48,6 +48,7 @@ void destroy_context(Driver *driver, Context *context) {
     it = it->second.context == context ? release_host_range(driver, it) : std::next(it);
   for (Stream *stream : context->streams) {
     close_stream(stream);
+    leave_capture(driver, stream);
     stream->magic = 0;
     delete stream;
   }

@@ -23,6 +23,15 @@ void end_capture(Driver *driver, const std::shared_ptr<Capture> &capture, bool d
   }
 }
 
+// Whether the stream would have to wait for one that is being captured. Expects the driver's lock.
+bool implies_capture(Stream *stream) {
+  const auto implied = [](Stream *other) {
+    return other->capture != nullptr && (other->flags & CU_STREAM_NON_BLOCKING) == 0;
+  };
+  const std::set<Stream *> &all = stream->context->streams;
+  return stream->legacy && std::any_of(all.begin(), all.end(), implied);
+}
+
 }  // namespace
 
 CUresult capture_node(Driver *driver, Stream *stream, std::unique_ptr<GraphNode> node, GraphNode **added) {
@@ -105,6 +114,17 @@ CUresult forbid_implicit_order_slowly(Driver *driver, Stream *legacy) {
   return result;
 }
 
+void leave_capture(Driver *driver, Stream *stream) {
+  const std::shared_ptr<Capture> capture = stream->capture;
+  if (capture == nullptr) return;
+  capture->invalid = true;
+  if (capture->origin == stream) {
+    end_capture(driver, capture, true);
+  } else {
+    capture->joined.erase(stream);
+  }
+}
+
 namespace {
 
 CUresult begin(CUstream handle, CUstreamCaptureMode mode, bool per_thread, Graph *into, const CUgraphNode *needs,
@@ -137,6 +157,8 @@ CUresult end(CUstream handle, CUgraph *out, bool per_thread) {
   std::shared_ptr<Capture> capture = stream->capture;
   if (capture == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
   if (capture->origin != stream) return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+  if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != std::this_thread::get_id())
+    return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
   if (out != nullptr) *out = nullptr;
   if (capture->invalid) {
     end_capture(driver, capture, true);
@@ -168,6 +190,7 @@ CUresult status(CUstream handle, bool per_thread, CUstreamCaptureStatus *out, cu
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   DriverLock lock(driver->mutex);
+  if (implies_capture(stream)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
   *out = stream->capture == nullptr ? CU_STREAM_CAPTURE_STATUS_NONE
          : stream->capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
                                     : CU_STREAM_CAPTURE_STATUS_ACTIVE;

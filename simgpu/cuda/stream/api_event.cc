@@ -26,11 +26,11 @@ CUresult record(CUevent handle, CUstream stream_handle, bool per_thread) {
 
 CUresult elapsed(float *milliseconds, CUevent start_handle, CUevent end_handle) {
   SIMGPU_DRIVER(driver);
-  (void)driver;
   Event *start = valid_event(start_handle);
   Event *end = valid_event(end_handle);
   if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (start == nullptr || end == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (CUresult result = forbid_unsafe_look(driver, end->context->device)) return result;
   uint64_t times[2];
   int i = 0;
   for (Event *event : {start, end}) {
@@ -87,13 +87,13 @@ CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned in
 
 CUresult cuEventQuery(CUevent handle) {
   SIMGPU_DRIVER(driver);
-  (void)driver;
   Event *event = valid_event(handle);
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   {
     std::lock_guard<std::mutex> guard(event->state->mutex);
     if (event->state->capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
   }
+  if (CUresult result = forbid_unsafe_look(driver, event->context->device)) return result;
   return has_happened(event->state.get()) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
@@ -106,6 +106,7 @@ CUresult cuEventSynchronize(CUevent handle) {
     std::lock_guard<std::mutex> guard(state->mutex);
     if (state->capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
   }
+  if (CUresult result = forbid_unsafe_look(driver, event->context->device)) return result;
   synchronise_event(state.get());
   settle_pools(driver);
   return CUDA_SUCCESS;

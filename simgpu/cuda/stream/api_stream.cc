@@ -36,10 +36,7 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   close_stream(stream);
   DriverLock lock(driver->mutex);
-  if (stream->capture != nullptr) {
-    stream->capture->invalid = true;
-    stream->capture->joined.erase(stream);
-  }
+  leave_capture(driver, stream);
   stream->context->streams.erase(stream);
   stream->magic = 0;
   delete stream;
@@ -51,6 +48,7 @@ CUresult cuStreamSynchronize(CUstream handle) {
   STREAM(driver, context, stream, handle);
   if (CUresult result = forbid_implicit_order(driver, stream)) return result;
   if (stream->capture != nullptr) return forbid_in_capture(driver, stream);
+  if (CUresult result = forbid_unsafe_look(driver, stream->context->device)) return result;
   if (stream->legacy) order_with_default_stream(stream);
   drain(stream);
   settle_pools(driver);
@@ -62,6 +60,7 @@ CUresult cuStreamQuery(CUstream handle) {
   STREAM(driver, context, stream, handle);
   if (CUresult result = forbid_implicit_order(driver, stream)) return result;
   if (stream->capture != nullptr) return forbid_in_capture(driver, stream);
+  if (CUresult result = forbid_unsafe_look(driver, stream->context->device)) return result;
   if (stream->legacy) order_with_default_stream(stream);
   return looks_idle(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }

@@ -154,6 +154,12 @@ inline CUresult forbid_unsafe_call(Driver *driver) {
   return __builtin_expect(Capture::count.load(std::memory_order_acquire) != 0, 0) ? forbid_unsafe_call_slowly(driver)
                                                                                   : CUDA_SUCCESS;
 }
+// For looking at work, or waiting for it, of a stream or an event: on a strict device that is unsafe as well.
+inline CUresult forbid_unsafe_look(Driver *driver, const Device *device) {
+  return device->facts().capture_strict != 0 ? forbid_unsafe_call(driver) : CUDA_SUCCESS;
+}
+// A stream that goes takes its capture with it. Expects the driver's lock.
+void leave_capture(Driver *driver, Stream *stream);
 // For work on the default stream, which would have to wait for the streams that are being captured.
 inline CUresult forbid_implicit_order(Driver *driver, Stream *stream) {
   return __builtin_expect(Capture::count.load(std::memory_order_acquire) != 0, 0) && stream->legacy

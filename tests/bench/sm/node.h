@@ -1,14 +1,14 @@
-// A simulated node with several equal devices, jobs on it, and the true time that their ranks had a device.
+// A simulated node with several equal devices, and the true time that processes had each of them.
 #pragma once
 
-#include <memory>
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "../scratch.h"
-#include "../worker.h"
-#include "region/region.h"
-#include "work.h"
 
 namespace bench {
 
@@ -17,12 +17,15 @@ class SmNode {
   static constexpr unsigned kLanes = 4;  // so many scenarios at a time, each on a device of its own
   static const std::vector<unsigned> kLagsMs;
 
-  SmNode();
+  // `profile`: ideal or hardware; `more`: further lines of the node's description, with ';' between them.
+  explicit SmNode(const std::string &profile, const std::string &more = "", unsigned lanes = kLanes);
 
   // A device whose NVML is so late.
   static unsigned device(unsigned lane, unsigned lag_ms);
   static std::string uuid(unsigned device);
   const std::string &directory() const { return scratch_.path(); }
+  // What puts a process on this node.
+  const std::map<std::string, std::string> &environment() const { return environment_; }
   // How long each process has had each device, and when that was so.
   struct Busy {
     unsigned device;
@@ -30,36 +33,11 @@ class SmNode {
     std::uint64_t ns;
     std::uint64_t at_ns;
   };
-  static std::vector<Busy> busy();
+  std::vector<Busy> busy() const;
 
  private:
   ScratchDirectory scratch_;
+  std::map<std::string, std::string> environment_;
 };
-
-// The ranks of one job, with a limit (below 100) or without the library.
-class SmJob {
- public:
-  SmJob(const SmNode &node, unsigned device, unsigned percent, unsigned ranks, const SmProgram &program,
-        std::uint64_t until_ns);
-  ~SmJob();
-  SmJob(const SmJob &) = delete;
-  SmJob &operator=(const SmJob &) = delete;
-
-  // Percent of the device that the job had between two looks. As of when each look was, not of when it was asked for.
-  double share(const std::vector<SmNode::Busy> &before, const std::vector<SmNode::Busy> &after) const;
-  // All ranks are there still, or it says which is not.
-  void check_ranks() const;
-  void signal(unsigned rank, int number);
-  // The rank that looks at NVML; -1: none yet.
-  int leader() const;
-  void set_percent(unsigned percent);
-
- private:
-  const SmNode &node_;
-  std::string name_;  // of the region; empty: none
-  std::vector<Worker> ranks_;
-};
-
-std::map<std::string, std::string> limited_environment(const std::string &region);
 
 }  // namespace bench

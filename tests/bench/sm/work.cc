@@ -1,16 +1,16 @@
 #include "work.h"
 
-#include <cuda.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
-#include <map>
 #include <random>
 
 #include "../clock.h"
-#include "../failure.h"
 #include "../pairs.h"
+#include "habit_work.h"
+#include "kernels.h"
 
 namespace bench {
 
@@ -20,42 +20,17 @@ constexpr unsigned kStreams = 4;
 constexpr unsigned kGraphNodes = 4;
 constexpr std::uint64_t kBurst = 20 * kMillisecond;  // of work, and then of rest
 
-void must(CUresult result, const char *what) {
-  if (result != CUDA_SUCCESS) throw Failure("%s: error %d", what, static_cast<int>(result));
-}
-
 struct Kernel {
   const char *name;  // says how long it takes
   std::uint64_t ns;
 };
 const Kernel kKernels[] = {{"20us", 20'000}, {"200us", 200'000}, {"2ms", 2'000'000}, {"20ms", 20'000'000}};
 
-class Kernels {
- public:
-  CUfunction find(const std::string &duration) {
-    CUfunction &function = functions_[duration];
-    if (function != nullptr) return function;
-    const std::string name = "kernel_" + duration;
-    const std::string ptx =
-        ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry " + name + "()\n{\n  ret;\n}\n";
-    CUmodule module;
-    must(cuModuleLoadData(&module, ptx.c_str()), "cuModuleLoadData");
-    must(cuModuleGetFunction(&function, module, name.c_str()), "cuModuleGetFunction");
-    return function;
-  }
-
- private:
-  std::map<std::string, CUfunction> functions_;
-};
-
-void launch(CUfunction function, CUstream stream) {
-  must(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, nullptr, nullptr), "cuLaunchKernel");
-}
-
 // One launch of a program: a kernel, or a graph of four that take as long together.
 class Launcher {
  public:
-  Launcher(const std::string &kernels, const std::string &kind) : graphs_(kind == "graphs") {
+  Launcher(const std::string &kernels, const std::string &kind, unsigned blocks_per_20us)
+      : graphs_(kind == "graphs"), blocks_per_20us_(blocks_per_20us) {
     for (const Kernel &kernel : kKernels) {
       if (kernels != "mix" && kernels != kernel.name) continue;
       chosen_.push_back(kernel);
@@ -63,7 +38,7 @@ class Launcher {
     }
     if (chosen_.empty()) throw Failure("no such kernels: %s", kernels.c_str());
     streams_.resize(kind == "streams" ? kStreams : 1);
-    for (CUstream &stream : streams_) must(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    for (CUstream &stream : streams_) stream = make_stream();
   }
 
   // How long it takes on the device.
@@ -73,7 +48,7 @@ class Launcher {
     if (graphs_) {
       must(cuGraphLaunch(execs_[index], stream), "cuGraphLaunch");
     } else {
-      launch(kernels_.find(chosen_[index].name), stream);
+      launch(kernels_.find(chosen_[index].name), stream, blocks(chosen_[index].ns));
     }
     return chosen_[index].ns;
   }
@@ -81,19 +56,23 @@ class Launcher {
  private:
   CUgraphExec graph_of(const Kernel &kernel) {
     const std::string part = std::to_string(kernel.ns / kGraphNodes / 1000) + "us";
-    CUstream stream;
+    const CUstream stream = make_stream();
     CUgraph graph;
     CUgraphExec exec;
-    must(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
     must(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture");
-    for (unsigned i = 0; i < kGraphNodes; ++i) launch(kernels_.find(part), stream);
+    for (unsigned i = 0; i < kGraphNodes; ++i) launch(kernels_.find(part), stream, blocks(kernel.ns / kGraphNodes));
     must(cuStreamEndCapture(stream, &graph), "cuStreamEndCapture");
     must(cuGraphInstantiateWithFlags(&exec, graph, 0), "cuGraphInstantiate");
     return exec;
   }
 
+  unsigned blocks(std::uint64_t ns) const {
+    return std::max(1u, blocks_per_20us_ * static_cast<unsigned>(ns / 1000) / 20);
+  }
+
   Kernels kernels_;
   bool graphs_;
+  unsigned blocks_per_20us_;
   std::vector<Kernel> chosen_;
   std::vector<CUgraphExec> execs_;
   std::vector<CUstream> streams_;
@@ -101,31 +80,24 @@ class Launcher {
   std::mt19937_64 random_{static_cast<std::uint64_t>(getpid())};
 };
 
-void make_context(int ordinal) {
-  CUcontext context;
-  must(cuInit(0), "cuInit");
-  must(cuCtxCreate_v2(&context, 0, ordinal), "cuCtxCreate");
-}
-
-void run_program(const std::string &kernels, const std::string &kind, int ordinal, std::uint64_t until) {
+void run_program(const std::string &kernels, const std::string &kind, unsigned blocks_per_20us, int ordinal,
+                 std::uint64_t until) {
   make_context(ordinal);
-  Launcher launcher(kernels, kind);
+  Launcher launcher(kernels, kind, blocks_per_20us);
+  const bool bursty = kind == "bursty", waits = bursty || kind == "sync";
   while (now_ns() < until) {
-    if (kind != "bursty") {
-      launcher.next();
-      continue;
-    }
-    for (std::uint64_t launched = 0; launched < kBurst;) launched += launcher.next();
-    must(cuCtxSynchronize(), "cuCtxSynchronize");
-    sleep_ns(kBurst);
+    std::uint64_t launched = launcher.next();
+    while (bursty && launched < kBurst) launched += launcher.next();
+    if (waits) must(cuCtxSynchronize(), "cuCtxSynchronize");
+    if (bursty) sleep_ns(kBurst);
   }
 }
 
 // What a launch takes of the thread when the device has time and the budget is not used up.
-void measure_launches() {
+void measure_launches(const std::string &duration) {
   make_context(0);
   Kernels kernels;
-  CUfunction function = kernels.find("0us");
+  CUfunction function = kernels.find(duration);
   for (unsigned i = 0; i < 100; ++i) {
     launch(function, nullptr);
     must(cuCtxSynchronize(), "cuCtxSynchronize");
@@ -136,7 +108,7 @@ void measure_launches() {
 // The CPU time that a rank needs which mostly waits for its turn, in percent of a core.
 void measure_cpu(std::uint64_t until) {
   make_context(0);
-  Launcher launcher("200us", "busy");
+  Launcher launcher("200us", "busy", 0);
   for (unsigned i = 0; i < 50; ++i) launcher.next();
   const auto used = [] {
     rusage usage;
@@ -156,12 +128,13 @@ int sm_work(const std::vector<std::string> &arguments) {
   return run("sm_bench", [&] {
     const std::string &kind = arguments.at(0);
     if (kind == "run") {
-      run_program(arguments.at(1), arguments.at(2), std::stoi(arguments.at(3)), std::stoull(arguments.at(4)));
+      run_program(arguments.at(1), arguments.at(2), static_cast<unsigned>(std::stoul(arguments.at(3))),
+                  std::stoi(arguments.at(4)), std::stoull(arguments.at(5)));
     } else if (kind == "launches") {
-      measure_launches();
+      measure_launches(arguments.at(1));
     } else if (kind == "cpu") {
       measure_cpu(std::stoull(arguments.at(1)));
-    } else {
+    } else if (!habit_work(arguments)) {
       throw Failure("no such work: %s", kind.c_str());
     }
     std::fflush(stdout);
