@@ -1,9 +1,11 @@
 // Contexts: what they take, and what goes down with them.
+#include "driver/flags.h"
 #include "runtime/charge.h"
 #include "runtime/context_charge.h"
 #include "runtime/host_pid.h"
 #include "runtime/look.h"
 #include "sm/captures.h"
+#include "sm/first_launch.h"
 #include "sm/metered.h"
 
 using namespace vgpu;
@@ -47,8 +49,11 @@ CUresult make_context(CUdevice ordinal, Call call, Opened opened, Undo undo, Mak
 // The context with this number is gone, and all that was in it. Returns its device.
 int drop_context(unsigned number) {
   const ClosedContext closed = context_closed(number);
-  sm::forget_captures_of_closed_contexts();
-  if (launches_are_metered()) sm::forget_functions();
+  if (launches_are_metered()) {
+    sm::forget_captures_of_closed_contexts();
+    sm::forget_functions();
+    sm::doubt_costs();
+  }
   note_pools_may_shrink();
   recheck_pools_when_due();
   if (closed.dev != kNotInJob) context_gone(static_cast<unsigned>(closed.dev), closed.charged);

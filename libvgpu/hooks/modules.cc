@@ -1,5 +1,7 @@
 // Modules and libraries: code and variables on the device, of a size that only the driver knows.
+#include "driver/flags.h"
 #include "runtime/charge.h"
+#include "sm/first_launch.h"
 #include "sm/metered.h"
 
 using namespace vgpu;
@@ -36,9 +38,10 @@ CUresult load(Loaded *loaded, Call call, Undo undo) {
 template <typename Call>
 CUresult unload(Call call) {
   // The handles of its functions can be others' before the driver's call returns.
-  if (launches_are_metered()) sm::forget_functions();
+  if (launches_are_metered()) sm::doubt_costs();
   const CUresult result = call();
   Place place;
+  if (result == CUDA_SUCCESS && launches_are_metered()) sm::forget_functions();
   if (result == CUDA_SUCCESS && mode() == Mode::active && current_place(&place) && place.dev != kNotInJob) {
     settle_untracked(static_cast<unsigned>(place.dev), Kind::module);
   }
@@ -123,6 +126,18 @@ CUresult cuFuncLoad(CUfunction function) {
   if (result == CUDA_SUCCESS && mode() == Mode::active && current_place(&place) && place.dev != kNotInJob) {
     settle_for_reader(static_cast<unsigned>(place.dev));
   }
+  return result;
+}
+
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
+  const CUresult result = REAL(cuModuleGetFunction)(function, module, name);
+  if (result == CUDA_SUCCESS && launches_are_metered()) sm::note_function(*function);
+  return result;
+}
+
+CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name) {
+  const CUresult result = REAL(cuLibraryGetKernel)(kernel, library, name);
+  if (result == CUDA_SUCCESS && launches_are_metered()) sm::note_kernel(*kernel);
   return result;
 }
 

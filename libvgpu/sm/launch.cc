@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "driver/table.h"
+#include "first_launch.h"
 #include "runtime/devices.h"
 #include "utilisation_check.h"
 #include "wait.h"
@@ -159,6 +160,7 @@ Launch::Launch(const Work &work, CUstream stream) {
   const LaunchKey key = Costs::launch_key(work.function, work.blocks, work.threads);
   ThreadOnDevice &thread = thread_on(*state, place);
   const Cost *cost = state->costs.find(key.key);
+  if (cost == nullptr) load_before_first_launch(work.function);
   if (cost != nullptr && spend(thread.credit, *cost)) {
     thread.streams.add(stream);
   } else {
@@ -274,11 +276,11 @@ void after_synchronize() {
     look_at_marks(*state, place, {synchronisation.ticket, now});
 }
 
-void forget_graph(const void *graph) {
+void doubt_cost(const void *graph) {
   if (Process *state = process.get()) state->costs.doubt(Costs::key(graph, 1, 0));
 }
 
-void forget_functions() {
+void doubt_costs() {
   if (Process *state = process.get()) state->costs.doubt_all();
 }
 

@@ -87,7 +87,7 @@ void after_synchronize();
 
 // What was known by a handle may be known no more: an executable graph that was changed or destroyed, or all functions,
 // because a module went.
-void forget_graph(const void *graph);
-void forget_functions();
+void doubt_cost(const void *graph);
+void doubt_costs();
 
 }  // namespace vgpu::sm

@@ -153,6 +153,8 @@ void modules(Things &t) {
   LEAVE_OUT(cuLibraryGetGlobal, &t.pointer, &t.size, t.library, "table");
   LEAVE_OUT(cuLibraryGetManaged, &t.pointer, &t.size, t.library, "table");
   LEAVE_OUT(cuKernelGetFunction, &function, t.kernel);
+  LEAVE_OUT(cuModuleGetFunction, &function, t.module, "nothing");
+  LEAVE_OUT(cuLibraryGetKernel, &t.kernel, t.library, "nothing");
   LEAVE_OUT(cuFuncLoad, t.function);
 }
 

@@ -123,6 +123,17 @@ constexpr Call kCalls[] = {
            if (const CUresult result = kernel_of(handle<CUlibrary>(in), &kernel); result != CUDA_SUCCESS) return result;
            return answer<CUfunction>(out, [&](CUfunction *f) { return DRIVER(cuKernelGetFunction)(f, kernel); });
          }),
+    CALL(cuModuleGetFunction,
+         {
+           const auto module = handle<CUmodule>(in);
+           return answer<CUfunction>(out,
+                                     [&](CUfunction *f) { return DRIVER(cuModuleGetFunction)(f, module, "nothing"); });
+         }),
+    CALL(cuLibraryGetKernel,
+         {
+           const auto library = handle<CUlibrary>(in);
+           return answer<CUkernel>(out, [&](CUkernel *k) { return DRIVER(cuLibraryGetKernel)(k, library, "nothing"); });
+         }),
     CALL(cuFuncLoad, { return DRIVER(cuFuncLoad)(handle<CUfunction>(in)); }),
 };
 

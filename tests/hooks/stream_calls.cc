@@ -1,6 +1,7 @@
 // Streams, their captures, and what launches into them take the program.
 #include <algorithm>
 #include <chrono>
+#include <vector>
 
 #include "calls.h"
 
@@ -29,6 +30,23 @@ constexpr Call kCalls[] = {
            return DRIVER(cuStreamBeginCapture_v2)(stream, static_cast<CUstreamCaptureMode>(next<int>(in)));
          }),
     CALL(load, { return kernel_of(next<std::string>(in)) != nullptr ? 0 : -1; }),
+    // "COUNT DURATION": as many new kernels, each launched once. Answers how many microseconds that took, with their end.
+    CALL(new_kernels,
+         {
+           const std::uint64_t count = number(in);
+           const auto duration = next<std::string>(in);
+           std::vector<CUfunction> kernels;
+           for (std::uint64_t i = 0; i < count; ++i)
+             kernels.push_back(kernel_of("new" + std::to_string(i) + "_" + duration));
+           const auto start = Clock::now();
+           CUresult result = CUDA_SUCCESS;
+           for (const CUfunction kernel : kernels) {
+             if (result == CUDA_SUCCESS) result = launch(kernel, nullptr);
+           }
+           if (result == CUDA_SUCCESS) result = DRIVER(cuCtxSynchronize)();
+           out << ' ' << us_since(start);
+           return result;
+         }),
     // "STREAM KERNEL COUNT": answers how many microseconds the longest launch took, and all of them.
     CALL(launches,
          {

@@ -2,7 +2,7 @@
 // in the driver. How exactly a share is kept is shown by model_test and the benchmarks; here a machine may be busy.
 #include <chrono>
 
-#include "hooks/support.h"
+#include "hooks/own_node.h"
 
 namespace vgpu::test {
 
@@ -122,6 +122,37 @@ TEST_F(MeteredTest, RanksShareOneBudget) {
   EXPECT_EQ(first->finish(), 0);
   EXPECT_EQ(second->finish(), 0);
   EXPECT_GE(ms_since(start), 400) << "as one rank with all of it";
+}
+
+// ---- what the host does ---------------------------------------------------------------------------------------------
+
+class LoadingTest : public OwnNodeTest {
+ protected:
+  // How long 40 kernels of 1 ms take that are launched once, each of which the driver loads in 20 ms.
+  static double ms_for_new_kernels(Program &program) {
+    program.make("cuCtxCreate_v2", 0);
+    return static_cast<double>(program.must("call new_kernels 40 1ms")) / 1000;
+  }
+};
+
+TEST_F(LoadingTest, LoadsAreNotCharged) {
+  sm_percent_ = 50;
+  make("profile=hardware; function_time=20ms", 8192 * kMiB);
+  Program alone(node(), "");
+  alone.must("init");
+  const double native = ms_for_new_kernels(alone);
+  EXPECT_LT(ms_for_new_kernels(start()), 1.5 * native) << "twice as long, if loads were the device's time";
+}
+
+// An older driver has no cuFuncLoad: then it is the launch that takes long.
+TEST_F(LoadingTest, NorAreTheyByADriverThatLoadsOnlyWithTheLaunch) {
+  sm_percent_ = 50;
+  make("profile=hardware; function_time=20ms", 8192 * kMiB);
+  node().set_faults("cuFuncLoad fail 801");
+  Program alone(node(), "");
+  alone.must("init");
+  const double native = ms_for_new_kernels(alone);
+  EXPECT_LT(ms_for_new_kernels(start()), 1.5 * native);
 }
 
 // ---- while it waits -------------------------------------------------------------------------------------------------
