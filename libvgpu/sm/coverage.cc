@@ -16,6 +16,11 @@ constexpr std::uint64_t kQuanta = CoverageWord::kQuanta, kWords = region::kCover
 // Whole periods that can be remembered at once: the ring, without the word that is begun while the oldest still counts.
 constexpr std::uint64_t kLongest = (kWords - 1) * kQuanta;
 
+// An epoch that is ahead by no more than this is a newer one: what is charged now is that much older, 6 s. All others are
+// of long ago, as those of a fresh region are. Without the bound half of all epochs would count as newer, and where a job
+// was idle for hours, or the machine runs for some, nothing would be remembered.
+constexpr std::uint64_t kNewer = 16;
+
 // The quanta of the word that `first` to `last`, both in its period, are.
 constexpr std::uint64_t quanta(std::uint64_t first, std::uint64_t last) {
   return (~std::uint64_t{0} >> (63 - (last - first))) << first;
@@ -26,11 +31,11 @@ unsigned set(region::Word &word, std::uint64_t epoch, std::uint64_t bits) {
   std::uint64_t seen = word.load(memory_order_relaxed);
   for (;;) {
     CoverageWord next = CoverageWord::unpack(seen);
-    const auto newer = static_cast<std::int16_t>(static_cast<std::uint16_t>(next.epoch - epoch));
-    if (newer > 0) return 0;
-    const std::uint64_t before = newer == 0 ? next.bits & bits : 0;
+    const bool same = next.epoch == epoch;
+    if (!same && ((next.epoch - epoch) & CoverageWord::Epoch::kMask) <= kNewer) return 0;
+    const std::uint64_t before = same ? next.bits & bits : 0;
     if (before == bits) return static_cast<unsigned>(std::popcount(bits));
-    next = {newer == 0 ? next.bits | bits : bits, epoch};
+    next = {same ? next.bits | bits : bits, epoch};
     if (word.compare_exchange_weak(seen, next.pack(), memory_order_relaxed))
       return static_cast<unsigned>(std::popcount(before));
   }

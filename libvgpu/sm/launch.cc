@@ -266,7 +266,7 @@ void after_synchronize() {
   if (synchronisation.ends_batch) {
     const std::uint64_t latency = device.marks.sync_latency_ns.load(memory_order_relaxed);
     const std::uint64_t end = std::max(synchronisation.batch.arrived_ns, now - std::min(now, latency));
-    if (settle(job_device(*state, dev), device.meter, state->costs, synchronisation.batch, {end, 0, 0},
+    if (settle(job_device(*state, dev), device.meter, state->costs, synchronisation.batch, {end},
                percent_of(dev)))
       wake_all(runtime::job_region().generation());
   }

@@ -60,6 +60,14 @@ TEST_F(CoverageTest, OldTurnsOfTheRingAreForgotten) {
   }
 }
 
+// Whatever the clock shows when a region is made, and after hours without a launch.
+TEST_F(CoverageTest, EveryEpochBegins) {
+  for (std::uint64_t hour = 0; hour < 50; ++hour) {
+    ASSERT_EQ(covers(hour * 3600 * kSecond, hour * 3600 * kSecond + kMs), kMs) << hour;
+    ASSERT_EQ(covers(hour * 3600 * kSecond, hour * 3600 * kSecond + kMs), 0u) << hour;
+  }
+}
+
 // Threads that cover the same time: each quantum is some thread's, and of one only.
 TEST_F(CoverageTest, ManyAtOncePayOnce) {
   constexpr unsigned kThreads = 4;

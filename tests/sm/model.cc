@@ -257,7 +257,8 @@ class Simulation final : public Scenario::Control {
       rank.waited_since_ns = 0;
     }
     rank.step_ns = 0;
-    wake(rank, at + program.host_ns);
+    const bool absent = program.interrupted != 0 && rank.random() % program.interrupted == 0;
+    wake(rank, at + program.host_ns + (absent ? rank.random() % (4 * kMs) : 0));
   }
 
   void launch(Rank &rank, unsigned kernel, unsigned stream, std::uint64_t &at) {
@@ -366,7 +367,7 @@ class Simulation final : public Scenario::Control {
     }
     if (rank.ending) {
       const std::uint64_t end = std::max(rank.ending->arrived_ns, now - rank.sync_latency_ns);
-      settled(rank, *rank.ending, {end, 0, 0});
+      settled(rank, *rank.ending, {end});
       rank.ending.reset();
     }
     read_marks(rank);

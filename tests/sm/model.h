@@ -25,6 +25,7 @@ struct Program {
   double spread = 0;           // of durations of one and the same kernel: 0.5 is from half to one and a half
   bool sync_each = false;      // every launch is waited for
   std::uint64_t host_ns = 0;   // what the host does between two launches
+  unsigned interrupted = 0;    // one launch in so many is followed by the host's absence of up to 4 ms; 0: none
   std::uint64_t load_ns = 0;   // what the first launch of each kernel takes the host
   std::uint64_t copy_ns = 0;   // of a copy behind each launch
   // Not 0: every launch has a number of blocks between 1 and this, at random, and takes time in proportion to it.
