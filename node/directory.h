@@ -40,6 +40,7 @@ class JobDirectory {
   std::string lock_file() const { return file(region::kLockName); }
   std::string request_file() const { return file(region::kRequestName); }
   std::string history_file() const { return file(region::kHistoryName); }
+  std::string findings_file() const { return file(region::kFindingsName); }
   std::string error_file() const { return file(region::kErrorName); }
   std::string opted_out_file() const { return file(region::kOptedOutName); }
 
@@ -56,6 +57,7 @@ class RegionDirectory {
   const std::string &path() const { return path_; }
   std::string entry(const std::string &name) const { return path_ + "/" + name; }
   std::string node_file() const { return entry(region::kNodeName); }
+  std::string watch_file() const { return entry(region::kWatchName); }
   std::string preload_file() const { return entry(region::kPreloadName); }
   std::string gpus_file(std::uint32_t job_id) const { return entry(region::kGpusPrefix + std::to_string(job_id)); }
   // For mkdtemp(): what is made in there is not seen by anybody until it is renamed.

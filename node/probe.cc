@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -60,7 +61,8 @@ std::string program_of(const ProbeOptions &options) {
   return options.program.empty() ? VGPU_PROBE_PROGRAM : options.program;
 }
 
-Error start(const ProbeOptions &options, const std::vector<std::string> &mode, const std::string &program,
+// `input_fd`: of the child, or -1 for none.
+Error start(const ProbeOptions &options, const std::vector<std::string> &mode, const std::string &program, int input_fd,
             ScopedFd *output, pid_t *child) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return system_error("cannot create a pipe for %s", program.c_str());
@@ -78,7 +80,11 @@ Error start(const ProbeOptions &options, const std::vector<std::string> &mode, c
 
   SpawnSettings settings;
   posix_spawn_file_actions_adddup2(&settings.actions_, input.get(), STDOUT_FILENO);
-  posix_spawn_file_actions_addopen(&settings.actions_, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  if (input_fd < 0) {
+    posix_spawn_file_actions_addopen(&settings.actions_, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  } else {
+    posix_spawn_file_actions_adddup2(&settings.actions_, input_fd, STDIN_FILENO);
+  }
   errno = posix_spawn(child, program.c_str(), &settings.actions_, &settings.attributes_, arguments.data(),
                       environment.data());
   if (errno != 0) return system_error("cannot start %s", program.c_str());
@@ -90,6 +96,13 @@ void finish(pid_t child) {
   siginfo_t info = {};
   if (waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0) kill(child, SIGKILL);
   while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) continue;
+}
+
+// An error, or lines until the one that counts them.
+bool is_whole_answer(const std::string &text) {
+  if (text.empty() || text.back() != '\n') return false;
+  const std::size_t last = text.rfind('\n', text.size() - 2);
+  return text.starts_with(kProbeErrorPrefix) || (last != text.npos && text.compare(last + 1, 4, "end ") == 0);
 }
 
 Error parse_answer(const std::string &program, const std::string &answer, Node *node) {
@@ -111,7 +124,7 @@ Error run_probe(const ProbeOptions &options, const std::vector<std::string> &mod
   const Deadline deadline(options.deadline_ms + kMargin_ms);
   ScopedFd output;
   pid_t child = -1;
-  if (Error error = start(options, mode, program, &output, &child)) return error;
+  if (Error error = start(options, mode, program, -1, &output, &child)) return error;
   std::string text;
   const ReadEnd end = read_until(output.get(), deadline, &text);
   finish(child);
@@ -126,6 +139,65 @@ Error run_probe(const ProbeOptions &options, const std::vector<std::string> &mod
     default:
       return make_error(Fault::foreign, "%s says more than a description of a node can hold", program.c_str());
   }
+}
+
+Error ProbeServer::start_if_needed() {
+  if (answers_) return {};
+  const std::string program = program_of(options_);
+  if (child_ > 0 && waitpid(child_, nullptr, WNOHANG) == 0) {
+    return make_error(Fault::timeout, "%s (process %d) hangs in the kernel; see what nvidia-smi says on this node",
+                      program.c_str(), static_cast<int>(child_));
+  }
+  child_ = -1;
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return system_error("cannot create a pipe for %s", program.c_str());
+  const ScopedFd input(ends[0]);
+  questions_ = ScopedFd(ends[1]);
+  return start(options_, {"--serve"}, program, input.get(), &answers_, &child_);
+}
+
+Error ProbeServer::ask(std::string *answer) {
+  if (Error error = start_if_needed()) {
+    stop();
+    return error;
+  }
+  const std::string program = program_of(options_);
+  const Deadline deadline(options_.deadline_ms);
+  std::string text;
+  Error error;
+  if (write(questions_.get(), "?", 1) != 1) error = system_error("cannot ask %s", program.c_str());
+  while (!error && !is_whole_answer(text)) {
+    const ReadEnd end = read_some(answers_.get(), deadline, &text);
+    if (end == ReadEnd::late) {
+      error = make_error(Fault::timeout, "NVML did not answer within %u ms; see what nvidia-smi says on this node",
+                         options_.deadline_ms);
+    } else if (end != ReadEnd::more) {
+      error = make_error(Fault::system, "%s ended while it asked NVML; see what nvidia-smi says on this node",
+                         program.c_str());
+    }
+  }
+  if (!error) error = parse_probe_error(text);
+  if (error) {
+    stop();
+    return error;
+  }
+  *answer = std::move(text);
+  return {};
+}
+
+void ProbeServer::stop() {
+  constexpr unsigned kGrace_ms = 1000;
+  questions_ = ScopedFd();
+  answers_ = ScopedFd();
+  if (child_ <= 0) return;
+  kill(child_, SIGKILL);
+  const Deadline deadline(kGrace_ms);
+  while (waitpid(child_, nullptr, WNOHANG) == 0) {
+    if (deadline.left_ms() == 0) return;  // looked after before the next one is started
+    const timespec pause = {0, 1'000'000};
+    nanosleep(&pause, nullptr);
+  }
+  child_ = -1;
 }
 
 Error probe_devices(const ProbeOptions &options, Node *node) {

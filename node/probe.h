@@ -7,10 +7,13 @@
 // posix_spawn has neither trouble, installs no handler, and needs nothing of hwloc or NVML in the caller.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "base/scoped.h"
 #include "node.h"
 
 namespace vgpu::node {
@@ -29,5 +32,26 @@ Error probe_devices(const ProbeOptions &options, Node *node);
 
 // What the program prints when it is given the words of `mode` as well, for others that ask it something.
 Error run_probe(const ProbeOptions &options, const std::vector<std::string> &mode, std::string *answer);
+
+// A probe that stays, with NVML open, for somebody who asks every few seconds.
+class ProbeServer {
+ public:
+  explicit ProbeServer(const ProbeOptions &options) : options_(options) {}
+  ~ProbeServer() { stop(); }
+  ProbeServer(const ProbeServer &) = delete;
+  ProbeServer &operator=(const ProbeServer &) = delete;
+
+  // Starts it if it is not there. One that does not answer in time is ended; while it hangs in the kernel, no other is started.
+  Error ask(std::string *answer);
+  void stop();
+
+ private:
+  Error start_if_needed();
+
+  ProbeOptions options_;
+  pid_t child_ = -1;
+  ScopedFd questions_;
+  ScopedFd answers_;
+};
 
 }  // namespace vgpu::node

@@ -7,7 +7,7 @@ namespace vgpu::node {
 
 namespace {
 
-constexpr char kFirstLine[] = "vgpu-processes 2";
+constexpr char kFirstLine[] = "vgpu-processes 3";
 
 bool read_share(const std::string &text, int *percent) {
   if (text == "-") return true;
@@ -18,9 +18,10 @@ bool read_share(const std::string &text, int *percent) {
 
 }  // namespace
 
-std::string format_processes(const std::vector<GpuProcess> &processes) {
+std::string format_processes(const std::vector<GpuProcess> &processes, const MemoryInUse &in_use) {
   std::ostringstream text;
   text << kFirstLine << '\n';
+  for (const auto &[uuid, bytes] : in_use) text << "device " << uuid << ' ' << bytes << '\n';
   for (const GpuProcess &process : processes) {
     text << "process " << process.uuid << ' ' << process.pid << ' ' << process.bytes << ' ';
     if (process.sm_percent < 0) {
@@ -33,9 +34,11 @@ std::string format_processes(const std::vector<GpuProcess> &processes) {
   return text.str();
 }
 
-Error parse_processes(const std::string &where, std::string_view text, std::vector<GpuProcess> *processes) {
+Error parse_processes(const std::string &where, std::string_view text, std::vector<GpuProcess> *processes,
+                      MemoryInUse *in_use) {
   std::istringstream lines{std::string(text)};
   std::vector<GpuProcess> found;
+  MemoryInUse memory;
   std::string line;
   bool complete = false;
   bool good = std::getline(lines, line) && line == kFirstLine;
@@ -48,6 +51,9 @@ Error parse_processes(const std::string &where, std::string_view text, std::vect
     if (key == "end") {
       complete = words >> count && count == found.size() && words.peek() == EOF;
       good = complete;
+    } else if (key == "device") {
+      std::uint64_t bytes = 0;
+      good = words >> process.uuid >> bytes && words.peek() == EOF && memory.emplace(process.uuid, bytes).second;
     } else {
       std::string share;
       good = key == "process" && words >> process.uuid >> process.pid >> process.bytes >> share && process.pid > 0 &&
@@ -60,6 +66,7 @@ Error parse_processes(const std::string &where, std::string_view text, std::vect
                       where.c_str());
   }
   *processes = std::move(found);
+  if (in_use != nullptr) *in_use = std::move(memory);
   return {};
 }
 

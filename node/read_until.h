@@ -32,10 +32,11 @@ enum class ReadEnd : std::uint8_t {
   complete,  // the other side closed
   late,
   too_long,
+  more,  // there may be more to come
 };
 
-// What was read before the end is in `text`, whichever end it was.
-inline ReadEnd read_until(int fd, const Deadline &deadline, std::string *text) {
+// One piece of it, added to `text`.
+inline ReadEnd read_some(int fd, const Deadline &deadline, std::string *text) {
   constexpr std::size_t kMaxLength = 1 << 20;
   char buffer[4096];
   for (;;) {
@@ -47,8 +48,17 @@ inline ReadEnd read_until(int fd, const Deadline &deadline, std::string *text) {
     if (length < 0 && errno == EINTR) continue;
     if (length <= 0) return ReadEnd::complete;
     text->append(buffer, static_cast<std::size_t>(length));
-    if (text->size() > kMaxLength) return ReadEnd::too_long;
+    return text->size() > kMaxLength ? ReadEnd::too_long : ReadEnd::more;
   }
+}
+
+// What was read before the end is in `text`, whichever end it was.
+inline ReadEnd read_until(int fd, const Deadline &deadline, std::string *text) {
+  ReadEnd end;
+  do {
+    end = read_some(fd, deadline, text);
+  } while (end == ReadEnd::more);
+  return end;
 }
 
 }  // namespace vgpu::node

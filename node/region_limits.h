@@ -13,7 +13,7 @@ namespace vgpu::node {
 struct RegionLimits {
   std::string name;  // of its directory: the job id
   region::JobIdentity job = {};
-  std::uint64_t created = 0;
+  std::uint64_t created = 0;  // tells it from an earlier region of the same job
   std::vector<region::DeviceSpec> devices;
 };
 

@@ -146,6 +146,7 @@ constexpr Key kKeys[] = {
     {"nvml", [](auto k, auto v, auto c) { return set_path(k, v, &c->nvml); }},
     {"hwloc_xml", [](auto k, auto v, auto c) { return set_path(k, v, &c->hwloc_xml); }},
     {"probe", [](auto k, auto v, auto c) { return set_path(k, v, &c->probe); }},
+    {"watch", [](auto k, auto v, auto c) { return set_path_or_off(k, v, &c->watch); }},
     {"gres_conf", [](auto k, auto v, auto c) { return set_path(k, v, &c->gres_conf); }},
     {"record", [](auto k, auto v, auto c) { return set_path_or_off(k, v, &c->record); }},
     {"state", [](auto k, auto v, auto c) { return set_path_or_off(k, v, &c->state); }},
@@ -178,10 +179,10 @@ constexpr Key kKeys[] = {
      }},
     {"audit",
      [](auto k, auto v, auto c) {
-       return choose(
-           k, v, "off, log or kill",
-           {Choice<Audit>{"off", Audit::off}, Choice<Audit>{"log", Audit::log}, Choice<Audit>{"kill", Audit::kill}},
-           &c->audit);
+       return choose(k, v, "off, log, notify or kill",
+                     {Choice<Audit>{"off", Audit::off}, Choice<Audit>{"log", Audit::log},
+                      Choice<Audit>{"notify", Audit::notify}, Choice<Audit>{"kill", Audit::kill}},
+                     &c->audit);
      }},
     {"summary",
      [](auto k, auto v, auto c) {
@@ -213,7 +214,8 @@ Error set_key(std::string_view argument, SiteConfig *config) {
 
 }  // namespace
 
-SiteConfig::SiteConfig() : library(VGPU_LIBRARY), record(kRecordFile), state(kContextsFile) {}
+SiteConfig::SiteConfig()
+    : library(VGPU_LIBRARY), watch(VGPU_WATCH_PROGRAM), record(kRecordFile), state(kContextsFile) {}
 
 Error SiteConfig::parse(int argc, char **argv, SiteConfig *config) {
   SiteConfig parsed;

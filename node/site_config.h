@@ -26,7 +26,7 @@ enum class SmBy : std::uint8_t {
 };
 
 enum class PreloadBy : std::uint8_t { env, ldso };
-enum class Audit : std::uint8_t { off, log, kill };
+enum class Audit : std::uint8_t { off, log, notify, kill };
 enum class Summary : std::uint8_t { never, used, always };
 
 // Some of the cluster's users: everybody, nobody, or those named.
@@ -53,6 +53,7 @@ struct SiteConfig {
   std::string nvml;
   std::string hwloc_xml;
   std::string probe;      // the vgpu-probe to run; empty: the installed one
+  std::string watch;      // the vgpu-watch that slurmd starts; empty: none
   std::string gres_conf;  // empty: beside slurm.conf
   std::string record;     // of ended jobs; empty: none is kept
   std::string state;      // what contexts take; empty: nothing is measured or kept

@@ -1,16 +1,13 @@
 #include "audit.h"
 
 #include <signal.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cstring>
 
 #include "base/scoped.h"
 #include "log.h"
 #include "node/counted_processes.h"
+#include "node/job_processes.h"
 #include "node/node_name.h"
 #include "node/proc_files.h"
 #include "node/processes.h"
@@ -24,44 +21,7 @@ namespace {
 
 constexpr unsigned kDeadline_ms = 5'000;
 
-int parent_of(int pid) {
-  const std::string stat = node::read_proc_file(pid, "stat");
-  const std::size_t name_end = stat.rfind(')');
-  int parent = 0;
-  if (name_end == stat.npos || std::sscanf(stat.c_str() + name_end + 1, " %*c %d", &parent) != 1) return 0;
-  return parent;
-}
-
-bool descends_from(int pid, int ancestor) {
-  for (int depth = 0; pid > 1 && depth < 256; ++depth, pid = parent_of(pid)) {
-    if (pid == ancestor) return true;
-  }
-  return false;
-}
-
-bool in_cgroup_of(int pid, std::uint32_t job_id) {
-  const std::string cgroups = node::read_proc_file(pid, "cgroup");
-  const std::string wanted = "/job_" + std::to_string(job_id);
-  for (std::size_t at = cgroups.find(wanted); at != cgroups.npos; at = cgroups.find(wanted, at + 1)) {
-    const char next = cgroups[std::min(at + wanted.size(), cgroups.size() - 1)];
-    if (next == '/' || next == '\n') return true;
-  }
-  return false;
-}
-
-bool has_environment_of(int pid, std::uint32_t job_id) {
-  // '\0' in front: the variable itself, not the end of another one's name.
-  const std::string environment = '\0' + node::read_proc_file(pid, "environ");
-  const std::string wanted = std::string("\0SLURM_JOB_ID=", 14) + std::to_string(job_id) + '\0';
-  return environment.find(wanted) != environment.npos;
-}
-
-// Slurm's cgroup is proof. Where there is none, so is being started by this step; the environment covers other steps.
-bool belongs_to(int pid, const Job &job) {
-  struct stat status;
-  if (stat(("/proc/" + std::to_string(pid)).c_str(), &status) != 0 || status.st_uid != job.uid) return false;
-  return in_cgroup_of(pid, job.id) || descends_from(pid, getpid()) || has_environment_of(pid, job.id);
-}
+bool belongs_to(int pid, const Job &job) { return node::JobFinder().job_of(pid, {{job.id, job.uid}}) == job.id; }
 
 // Through a descriptor, and asked once more: the number may be another process's by now.
 bool end_process(int pid, const Job &job) {

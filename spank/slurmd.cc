@@ -1,8 +1,9 @@
-// slurmd: the region directory is made, and the GPUs are looked up once.
+// slurmd: the region directory is made, the GPUs are looked up once, and somebody is set to watch the jobs.
 #include "contexts.h"
 #include "devices.h"
 #include "log.h"
 #include "node/site_config.h"
+#include "node/watcher.h"
 #include "region_dir.h"
 
 namespace vgpu::spank::slurmd {
@@ -23,6 +24,8 @@ int init(Arguments arguments) {
   }
   log_info(PACKAGE_VERSION ": regions in %s, library %s", config.region_dir.c_str(), config.library.c_str());
   refresh_node_in_background(config);
+  const std::vector<std::string> keys(arguments.values, arguments.values + arguments.count);
+  if ((error = start_watcher(config, keys))) log_info("nobody watches the jobs of this node: %s", error.text);
   return 0;
 }
 

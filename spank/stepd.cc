@@ -10,12 +10,14 @@
 #include "isolation.h"
 #include "job_region.h"
 #include "log.h"
+#include "node/audit_findings.h"
 #include "node/lists.h"
 #include "node/node_name.h"
 #include "node/preload.h"
 #include "node/region_limits.h"
 #include "node/site_config.h"
 #include "node/summary.h"
+#include "node/watcher.h"
 #include "options.h"
 #include "region/region.h"
 
@@ -93,6 +95,10 @@ void prepare(spank_t handle) {
             info.gpus.empty() ? "none" : node::format_index_list(info.gpus).c_str(), info.shards,
             info.heterogeneous ? ", heterogeneous" : "");
   self.decision = prepare_in_step(self.config, self.job, info);
+  if (self.decision.state == JobState::limited && self.config.audit != node::Audit::off &&
+      !node::watcher_runs(self.config.directory())) {
+    log_info("%s", node::kNoWatcher);
+  }
   log_debug("step of job %u: it is %s", self.job.id, name_of(self.decision.state));
   if (self.decision.state == JobState::limited && self.config.preload == node::PreloadBy::ldso) {
     if (Error error = prepare_isolation(self.config)) defer_failure(error.text);
@@ -218,6 +224,11 @@ void task_exit(spank_t /*handle*/) {
   const std::int64_t now = std::time(nullptr);
   if (self.can_audit && (last || now != self.audited)) self.can_audit = audit_job(self.config, self.job);
   self.audited = now;
+  if (self.config.audit != node::Audit::off) {
+    for (const std::string &finding : take_findings(self.config.directory().job(self.job.id))) {
+      log_error("%s", finding.c_str());
+    }
+  }
   if (last && self.config.summary != node::Summary::never) summarize();
 }
 

@@ -24,6 +24,7 @@ MAY_INCLUDE = {
     "node": [BASE, REGION],
     "spank": [BASE, REGION, "node"],
     "utils/vgpu-probe": [BASE, REGION, "node"],
+    "utils/vgpu-watch": [BASE, REGION, "node"],
     "utils/command_line": [],
     "utils/vgpu-run": [BASE, REGION, "node", "utils/command_line"],
     "utils/vgpuctl": [BASE, REGION, "node", "utils/command_line"],

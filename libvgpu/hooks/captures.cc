@@ -3,6 +3,7 @@
 #include "sm/captures.h"
 #include "driver/flags.h"
 #include "driver/table.h"
+#include "sm/held.h"
 #include "sm/marks.h"
 
 using namespace vgpu;
@@ -31,8 +32,10 @@ CUresult end(CUstream stream, Call call) {
 // Before the driver destroys it, because its handle can be another stream's before the driver's call returns.
 template <typename Call>
 CUresult destroy(CUstream stream, Call call) {
-  const bool captured = launches_are_metered() && sm::forget_capture(stream);
-  if (launches_are_metered()) sm::forget_stream(stream);
+  const bool metered = launches_are_metered();
+  const bool captured = metered && sm::forget_capture(stream);
+  if (metered) sm::forget_events_of(stream);
+  if (metered) sm::forget_stream(stream);
   const CUresult result = call();
   if (captured && result != CUDA_SUCCESS) sm::note_capture(stream);
   return result;

@@ -6,6 +6,7 @@
 #include "runtime/look.h"
 #include "sm/captures.h"
 #include "sm/first_launch.h"
+#include "sm/held.h"
 #include "sm/metered.h"
 
 using namespace vgpu;
@@ -52,6 +53,7 @@ int drop_context(unsigned number) {
   if (launches_are_metered()) {
     sm::forget_captures_of_closed_contexts();
     sm::forget_functions();
+    sm::forget_held_of_closed_contexts();
     sm::doubt_costs();
   }
   note_pools_may_shrink();

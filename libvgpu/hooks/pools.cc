@@ -90,7 +90,10 @@ CUresult free_async(CUdeviceptr pointer, Call call) {
   const Taken taken = take_pointer(pointer, &allocation);
   const CUresult result = call();
   if (result == CUDA_SUCCESS) note_pools_may_shrink();
-  if (taken == Taken::not_ours) return result;
+  if (taken == Taken::not_ours) {
+    if (result == CUDA_SUCCESS) close_import(pointer);
+    return result;
+  }
   if (result != CUDA_SUCCESS) {
     put_back_pointer(pointer, allocation, taken);
   } else if (taken != Taken::piece) {

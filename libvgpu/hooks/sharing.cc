@@ -1,4 +1,5 @@
-// Memory that processes share by IPC handles: charged once, to the process that made it, for as long as anybody holds it.
+// Memory that processes share by IPC handles, and pointers of pools: charged once, to the process that made it, for as long as
+// anybody holds it. Physical memory is in vmm.cc.
 #include "runtime/charge.h"
 #include "runtime/imports.h"
 
@@ -9,16 +10,19 @@ using namespace vgpu::runtime;
 
 namespace {
 
+// A call that puts the address of another process's memory into `pointer`.
 template <typename Call>
 CUresult open_handle(CUdeviceptr *pointer, Call call) {
   Place place;
   if (mode() != Mode::active || pointer == nullptr || !current_place(&place) || place.dev == kNotInJob) return call();
-  Import import(static_cast<unsigned>(place.dev));
+  Import import(place.dev);
   const CUresult result = call();
   if (result != CUDA_SUCCESS) return result;
   CUdeviceptr base = 0;
   size_t bytes = 0;
-  if (REAL(cuMemGetAddressRange_v2)(&base, &bytes, *pointer) == CUDA_SUCCESS) import.finish(*pointer, bytes);
+  if (REAL(cuMemGetAddressRange_v2)(&base, &bytes, *pointer) == CUDA_SUCCESS) {
+    import.finish(static_cast<unsigned>(place.dev), *pointer, bytes);
+  }
   return result;
 }
 
@@ -51,9 +55,23 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, CUipcMemHandle handle, unsi
 CUresult cuIpcCloseMemHandle(CUdeviceptr pointer) {
   const CUresult result = REAL(cuIpcCloseMemHandle)(pointer);
   if (result != CUDA_SUCCESS || mode() != Mode::active) return result;
-  import_closed(pointer);
-  note_untracked_growth();  // whose maker is gone may have been charged here
+  close_import(pointer);
   return result;
+}
+
+// All of the pool, of which nobody can say what an importer will be counted for.
+CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr pointer) {
+  const CUresult result = REAL(cuMemPoolExportPointer)(data, pointer);
+  CUmemoryPool pool = nullptr;
+  if (result == CUDA_SUCCESS && mode() == Mode::active &&
+      REAL(cuPointerGetAttribute)(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, pointer) == CUDA_SUCCESS) {
+    pool_exported(pool);
+  }
+  return result;
+}
+
+CUresult cuMemPoolImportPointer(CUdeviceptr *pointer, CUmemoryPool pool, CUmemPoolPtrExportData *data) {
+  return open_handle(pointer, [&] { return REAL(cuMemPoolImportPointer)(pointer, pool, data); });
 }
 
 }  // extern "C"

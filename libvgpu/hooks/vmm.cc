@@ -1,5 +1,6 @@
 // Virtual memory management: the physical memory is charged, addresses and mappings are not.
 #include "runtime/charge.h"
+#include "runtime/imports.h"
 #include "runtime/physical.h"
 
 using namespace vgpu;
@@ -92,7 +93,26 @@ CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *operations, unsigned int count,
 CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
                                       CUmemAllocationHandleType type, unsigned long long flags) {
   const CUresult result = REAL(cuMemExportToShareableHandle)(shareable, handle, type, flags);
-  if (result == CUDA_SUCCESS && mode() == Mode::active) physical_shared(handle);
+  if (result == CUDA_SUCCESS && mode() == Mode::active) physical_exported(handle);
+  return result;
+}
+
+// On which device it is, only the driver can say; probably where the thread is.
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
+                                        CUmemAllocationHandleType type) {
+  const auto call = [&] { return REAL(cuMemImportFromShareableHandle)(handle, shareable, type); };
+  Place place;
+  if (mode() != Mode::active || handle == nullptr) return call();
+  Import import(current_place(&place) ? place.dev : kNotInJob);
+  const CUresult result = call();
+  CUmemAllocationProp properties = {};
+  if (result != CUDA_SUCCESS || REAL(cuMemGetAllocationPropertiesFromHandle)(&properties, *handle) != CUDA_SUCCESS ||
+      properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+    return result;
+  }
+  const int dev = region_device(properties.location.id);
+  const Imported imported = dev != kNotInJob ? physical_imported(*handle) : Imported{};
+  if (imported.key != 0) import.finish(static_cast<unsigned>(dev), imported.key, 0);
   return result;
 }
 

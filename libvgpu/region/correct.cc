@@ -35,9 +35,32 @@ RestMark mark_rest(const Usage &usage, unsigned dev, unsigned slot) {
   return mark;
 }
 
+std::uint64_t exported_beside(const Usage &usage, unsigned dev, unsigned slot) {
+  if (!usage.has_appendix()) return 0;
+  std::uint64_t units = 0;
+  for (unsigned other = kRootSlot + 1; other < kSlots; ++other) {
+    const std::uint64_t owner = usage.owner(other).load(std::memory_order_acquire);
+    if (other == slot || OwnerWord::unpack(owner).state == OwnerWord::kFree) continue;
+    const std::uint64_t exported = usage.slot_more(other, dev).exported_units.load(std::memory_order_acquire);
+    if (exported == 0) continue;
+    std::uint64_t held = 0;
+    for (const Lane &lane : usage.lanes(other, dev).kinds) {
+      held += LaneWord::unpack(lane.current.load(std::memory_order_acquire)).units;
+    }
+    units += std::min(exported, held);  // nobody shares more than they hold, whatever is written there
+  }
+  return bytes_of(units);
+}
+
+std::uint64_t counted_twice(const Usage &usage, unsigned dev, unsigned slot) {
+  if (!usage.has_appendix()) return 0;
+  const std::uint64_t imported = usage.slot_more(slot, dev).imported_units.load(std::memory_order_acquire);
+  return imported != 0 ? std::min(bytes_of(std::min(imported, kMaxUnits)), exported_beside(usage, dev, slot)) : 0;
+}
+
 bool correct_context(const Usage &usage, unsigned dev, const SeenRank &seen, std::uint64_t least_bytes) {
   if (!usage.has_appendix() || !(mark_rest(usage, dev, seen.slot) == seen.before)) return false;
-  const std::uint64_t beside = seen.before.bytes_beside_context();
+  const std::uint64_t beside = seen.before.bytes_beside_context() + counted_twice(usage, dev, seen.slot);
   const std::uint64_t shown = seen.bytes > beside ? seen.bytes - beside : 0;
   const std::uint64_t bytes = std::max({shown, least_bytes, kUnitBytes});
   const std::uint64_t units = std::min(units_for(bytes), kMaxUnits);

@@ -28,6 +28,11 @@ struct RestMark {
 
 RestMark mark_rest(const Usage &usage, unsigned dev, unsigned slot);
 
+// What the ranks beside one have shared and are charged for.
+std::uint64_t exported_beside(const Usage &usage, unsigned dev, unsigned slot);
+// What of a rank's figure is in another rank's, too, and charged there.
+std::uint64_t counted_twice(const Usage &usage, unsigned dev, unsigned slot);
+
 // A rank as NVML showed it, and its mark from before that.
 struct SeenRank {
   unsigned slot = 0;
@@ -35,7 +40,7 @@ struct SeenRank {
   RestMark before;
 };
 
-// Charges the rank's contexts with what NVML shows beyond the rest, whatever the limit says, but no less than `least_bytes`
+// Charges the rank's contexts with what NVML shows beyond the rest and what is counted twice, whatever the limit says, but no less than `least_bytes`
 // and never nothing. False: its mark has changed, it is within a call that makes a context, or there is nothing to correct.
 bool correct_context(const Usage &usage, unsigned dev, const SeenRank &seen, std::uint64_t least_bytes);
 

@@ -194,7 +194,8 @@ static_assert(sizeof(DeviceMore) == 128 * kLine);
 struct alignas(kLine) SlotMore {
   Word guards[2];       // see guard.h; by Guarded
   Word exported_units;  // the owner alone: what it has shared with others and is still charged for
-  Word reserved[5];
+  Word imported_units;  // the owner alone: what others made, it holds too, and the driver counts for both; else 0
+  Word reserved[4];
 };
 static_assert(sizeof(SlotMore) == kLine);
 

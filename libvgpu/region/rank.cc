@@ -21,11 +21,12 @@ constexpr std::uint64_t kSweepIntervalMs = 100;  // how long a memory query may 
 constexpr std::uint64_t kThoroughIntervalMs = kGraceMs;
 constexpr std::uint64_t kRetryIntervalMs = 100;  // how often a process without a slot looks for one
 
-// What the slot's last owner shared went with it.
-void forget_exports(const Usage &usage, unsigned slot) {
+// What the slot's last owner shared, or had from others, went with it.
+void forget_sharing(const Usage &usage, unsigned slot) {
   if (!usage.has_appendix()) return;
   for (unsigned dev = 0; dev < usage.ndev(); ++dev) {
     usage.slot_more(slot, dev).exported_units.store(0, memory_order_relaxed);
+    usage.slot_more(slot, dev).imported_units.store(0, memory_order_relaxed);
   }
 }
 
@@ -56,7 +57,7 @@ Rank::Process *Rank::attach_now() {
   process_->trouble = claim.fault;
   if (claim.fault != Fault::none) return nullptr;
   process_->slot = claim.slot;
-  forget_exports(region_->usage(), claim.slot);
+  forget_sharing(region_->usage(), claim.slot);
   process_->info = {};
   process_->info.start_time = claim.start_time;
   write_info(region_->usage().info(claim.slot), process_->info);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "correct.h"
 #include "lease.h"
 #include "rank_process.h"
 
@@ -182,23 +183,16 @@ void Rank::note_exported(unsigned dev, std::int64_t bytes) {
   exported.store(bytes < 0 ? before - std::min(before, units) : before + units, memory_order_release);
 }
 
-std::uint64_t Rank::exported_by_others(unsigned dev) const {
-  const Usage &usage = region_->usage();
-  if (!usage.has_appendix()) return 0;
-  const unsigned own = slot();
-  std::uint64_t units = 0;
-  for (unsigned slot = kRootSlot + 1; slot < kSlots; ++slot) {
-    const std::uint64_t owner = usage.owner(slot).load(memory_order_acquire);
-    if (slot == own || OwnerWord::unpack(owner).state == OwnerWord::kFree) continue;
-    const std::uint64_t exported = usage.slot_more(slot, dev).exported_units.load(memory_order_acquire);
-    if (exported == 0) continue;
-    std::uint64_t held = 0;
-    for (const Lane &lane : usage.lanes(slot, dev).kinds) {
-      held += LaneWord::unpack(lane.current.load(memory_order_acquire)).units;
-    }
-    units += std::min(exported, held);  // nobody shares more than they hold, whatever is written there
-  }
-  return bytes_of(units);
+void Rank::note_imported(unsigned dev, std::uint64_t bytes) {
+  Process *process = attached();
+  if (process == nullptr || !region_->usage().has_appendix()) return;
+  region_->usage().slot_more(process->slot, dev).imported_units.store(units_for(bytes), memory_order_release);
+}
+
+std::uint64_t Rank::exported_by_others(unsigned dev) const { return exported_beside(region_->usage(), dev, slot()); }
+
+std::uint64_t Rank::counted_twice(unsigned dev) const {
+  return slot() != kRootSlot ? region::counted_twice(region_->usage(), dev, slot()) : 0;
 }
 
 }  // namespace vgpu::region

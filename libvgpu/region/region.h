@@ -158,6 +158,9 @@ class Rank {
   std::uint64_t give_up_idle(unsigned dev);                   // of all ranks of the job; how many bytes
 
   // Memory that this process made, exported, and is still charged for.
+  // What of the others' memory this rank holds, where the driver counts that for both.
+  void note_imported(unsigned dev, std::uint64_t bytes);
+  std::uint64_t counted_twice(unsigned dev) const;
   void note_exported(unsigned dev, std::int64_t bytes);
   std::uint64_t exported_by_others(unsigned dev) const;
 

@@ -202,6 +202,12 @@ Piece add_piece(std::uint64_t pointer, std::uint64_t block, std::uint64_t word,
   return shard_of(*all, hashed).add_piece(base, hashed, word, pay, displaced);
 }
 
+bool share_allocation(std::uint64_t key, std::uint64_t *word) {
+  Shards *all = shards.get();
+  const std::uint64_t hashed = FlatMap::hash(key);
+  return all != nullptr && shard_of(*all, hashed).share(key, key, hashed, word);
+}
+
 }  // namespace allocation_words
 
 bool pay_block(std::uint64_t pointer, std::uint64_t block) {

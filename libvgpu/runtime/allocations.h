@@ -78,6 +78,7 @@ enum class Taken : std::uint8_t {
 Taken take_pointer(std::uint64_t pointer, Allocation *allocation);
 // Marks what is at an address as shared. False: nobody charged for it.
 bool share_pointer(std::uint64_t pointer, Allocation *allocation);
+bool share_allocation(std::uint64_t key, Allocation *allocation);
 
 // Takes all that a context held; adds it up, by device.
 struct Given {
@@ -141,6 +142,7 @@ Piece add_piece(std::uint64_t pointer, std::uint64_t block, std::uint64_t word, 
                 std::uint64_t *displaced);
 Taken take_pointer(std::uint64_t pointer, std::uint64_t *word);
 bool share_pointer(std::uint64_t pointer, std::uint64_t *word);
+bool share_allocation(std::uint64_t key, std::uint64_t *word);
 
 }  // namespace allocation_words
 
@@ -181,6 +183,12 @@ inline Taken take_pointer(std::uint64_t pointer, Allocation *allocation) {
 inline bool share_pointer(std::uint64_t pointer, Allocation *allocation) {
   std::uint64_t word = 0;
   const bool shared = allocation_words::share_pointer(pointer, &word);
+  *allocation = allocation_words::unpack(word);
+  return shared;
+}
+inline bool share_allocation(std::uint64_t key, Allocation *allocation) {
+  std::uint64_t word = 0;
+  const bool shared = allocation_words::share_allocation(key, &word);
   *allocation = allocation_words::unpack(word);
   return shared;
 }

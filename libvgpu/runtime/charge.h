@@ -6,6 +6,7 @@
 #include "contexts.h"
 #include "devices.h"
 #include "driver/table.h"
+#include "imports.h"
 #include "pool_memory.h"
 #include "refusal.h"
 #include "reserve.h"
@@ -149,6 +150,13 @@ CUresult release(std::uint64_t key, Call call) {
   return result;
 }
 
+// Perhaps another process's, opened as a pool's pointer: that is freed as if it were ours.
+inline void close_import(std::uint64_t pointer) {
+  if (__builtin_expect(!has_imports(), true)) return;
+  import_closed(pointer);
+  note_untracked_growth();  // whose maker is gone may have been charged here
+}
+
 template <typename Call>
 CUresult release_pointer(std::uint64_t pointer, Call call) {
   const Mode now = mode();
@@ -159,6 +167,7 @@ CUresult release_pointer(std::uint64_t pointer, Call call) {
   if (__builtin_expect(result != CUDA_SUCCESS && taken != Taken::not_ours, false)) {
     put_back_pointer(pointer, allocation, taken);
   } else if (taken == Taken::not_ours) {
+    if (result == CUDA_SUCCESS) close_import(pointer);
     // Perhaps a pool's: it goes back there.
     note_pools_may_shrink();
     recheck_pools_when_due();

@@ -6,6 +6,7 @@
 #include "base/flat_map.h"
 #include "base/mutex.h"
 #include "base/wiped.h"
+#include "devices.h"
 #include "look.h"
 #include "region/words.h"
 #include "runtime.h"
@@ -23,36 +24,64 @@ struct Imports {
   Mutex mutex;
   FlatMap by_key VGPU_GUARDED_BY(mutex);  // -> device and units
   std::uint64_t units[region::kMaxDevices] VGPU_GUARDED_BY(mutex);
+  std::atomic<bool> any;  // ever
   std::atomic<Counts> counts;
   std::atomic<std::uint64_t> exported[region::kMaxDevices];  // bytes
 };
 constinit WipedOnFork<Imports> imports;
 
-}  // namespace
+bool are_for_all(const Imports &all) { return all.counts.load(std::memory_order_relaxed) == Counts::for_all; }
 
-Import::Import(unsigned dev) : dev_(dev) {
-  const Imports *all = imports.get();
-  if (all == nullptr || all->counts.load(std::memory_order_relaxed) != Counts::unknown) return;
-  const Look look = look_at(dev);
-  learning_ = look.sight == Sight::known;
-  seen_before_ = look.seen;
+void resize(Imports &all, std::uint64_t *value, unsigned dev, std::uint64_t units) VGPU_REQUIRES(all.mutex) {
+  all.units[Dev::get(*value)] -= Units::get(*value);
+  *value = Units::put(units) | Dev::put(dev);
+  all.units[dev] += units;
+  if (are_for_all(all)) rank().note_imported(dev, region::bytes_of(all.units[dev]));
 }
 
-void Import::finish(std::uint64_t key, std::uint64_t bytes) {
+}  // namespace
+
+// Where it is known that imports count for their makers alone, nothing is looked at; where they count for all, only a look
+// tells what a driver takes for one, such as all of a pool's chunk for a piece of it.
+Import::Import(int dev) : dev_(dev) {
+  const Imports *all = imports.get();
+  if (all == nullptr || dev == kNotInJob) return;
+  const Counts counts = all->counts.load(std::memory_order_relaxed);
+  const auto index = static_cast<unsigned>(dev);
+  if (counts == Counts::for_maker || (counts == Counts::for_all && !looks_are_cheap(index))) return;
+  const Look look = look_at(index);
+  learning_ = look.sight == Sight::known;
+  before_ = look.least;
+}
+
+void Import::finish(unsigned dev, std::uint64_t key, std::uint64_t bytes) {
   Imports *all = imports.get();
   if (all == nullptr) return;
-  if (learning_ && bytes != 0) {
-    const Look look = look_at(dev_);
-    const bool grew = look.seen >= seen_before_ + bytes;
-    if (look.sight == Sight::known) {
-      all->counts.store(grew ? Counts::for_all : Counts::for_maker, std::memory_order_relaxed);
+  const Look look = learning_ && dev_ == static_cast<int>(dev) ? look_at(dev) : Look{};
+  // What nobody of the job is charged for is counted here because its maker is gone, or another job's.
+  const std::uint64_t shared = look.sight == Sight::known ? rank().exported_by_others(dev) : 0;
+  if (shared != 0) {
+    const std::uint64_t grown = look.least - std::min(look.least, before_);
+    if (grown != 0 && grown >= bytes && grown <= shared) {
+      all->counts.store(Counts::for_all, std::memory_order_relaxed);
+      bytes = grown;
+    } else if (grown == 0 && !are_for_all(*all)) {
+      all->counts.store(Counts::for_maker, std::memory_order_relaxed);
     }
   }
+  all->any.store(true, std::memory_order_relaxed);
   ScopedLock lock(all->mutex);
-  std::uint64_t *value = all->by_key.insert(key);
-  if (value == nullptr) return;
-  all->units[dev_] += region::units_for(bytes) - (Dev::get(*value) == dev_ ? Units::get(*value) : 0);
-  *value = Units::put(region::units_for(bytes)) | Dev::put(dev_);
+  if (std::uint64_t *value = all->by_key.insert(key)) resize(*all, value, dev, region::units_for(bytes));
+}
+
+void import_is_at_least(std::uint64_t key, std::uint64_t bytes) {
+  Imports *all = imports.get();
+  if (all == nullptr) return;
+  ScopedLock lock(all->mutex);
+  std::uint64_t *value = all->by_key.find(key);
+  if (value != nullptr && Units::get(*value) < region::units_for(bytes)) {
+    resize(*all, value, static_cast<unsigned>(Dev::get(*value)), region::units_for(bytes));
+  }
 }
 
 void import_closed(std::uint64_t key) {
@@ -61,19 +90,18 @@ void import_closed(std::uint64_t key) {
   ScopedLock lock(all->mutex);
   std::uint64_t *value = all->by_key.find(key);
   if (value == nullptr) return;
-  all->units[Dev::get(*value)] -= Units::get(*value);
+  resize(*all, value, static_cast<unsigned>(Dev::get(*value)), 0);
   all->by_key.erase(value);
 }
 
+bool has_imports() {
+  const Imports *all = imports.get();
+  return all != nullptr && all->any.load(std::memory_order_relaxed);
+}
+
 std::uint64_t explained_by_imports(unsigned dev) {
-  Imports *all = imports.get();
-  if (all == nullptr || all->counts.load(std::memory_order_relaxed) != Counts::for_all) return 0;
-  std::uint64_t opened = 0;
-  {
-    ScopedLock lock(all->mutex);
-    opened = region::bytes_of(all->units[dev]);
-  }
-  return opened != 0 ? std::min(opened, rank().exported_by_others(dev)) : 0;
+  const Imports *all = imports.get();
+  return all != nullptr && are_for_all(*all) ? rank().counted_twice(dev) : 0;
 }
 
 void exported(unsigned dev, std::uint64_t bytes) {

@@ -4,6 +4,7 @@
 #include "base/flat_map.h"
 #include "base/mutex.h"
 #include "base/wiped.h"
+#include "imports.h"
 #include "region/words.h"
 #include "runtime.h"
 #include "untracked_memory.h"
@@ -13,10 +14,12 @@ namespace vgpu::runtime {
 namespace {
 
 // A piece of physical memory is a number of ours; its charge is in the table of allocations, and here is who holds on to
-// it. Memory that others made and we imported is nowhere here: it is charged where it was made.
-using Handles = region::Field<0, 31>;
-using Mappings = region::Field<31, 31>;
-using Shared = region::Field<62, 1>;
+// it. Memory that others made and we imported has no charge here.
+using Handles = region::Field<0, 30>;
+using Mappings = region::Field<30, 30>;
+using Shared = region::Field<60, 1>;
+using Exported = region::Field<61, 1>;
+using IsImport = region::Field<62, 1>;
 using PieceNumber = region::Field<0, 30>;
 using MappedUnits = region::Field<30, 33>;
 using Names = region::Field<30, 31>;  // how many handles of the same name are not being released
@@ -41,10 +44,16 @@ int change_references(Pieces &all, std::uint64_t number, int handles, int mappin
   if (word == nullptr) return kNone;
   const std::uint64_t handles_now = Handles::get(*word) + static_cast<std::uint64_t>(handles);
   const std::uint64_t mappings_now = Mappings::get(*word) + static_cast<std::uint64_t>(mappings);
-  const bool shared = Shared::get(*word) != 0;
-  *word = Handles::put(handles_now) | Mappings::put(mappings_now) | Shared::put(shared);
+  const bool shared = Shared::get(*word) != 0, is_import = IsImport::get(*word) != 0;
+  *word = (*word & (Shared::put(1) | Exported::put(1) | IsImport::put(1))) | Handles::put(handles_now) |
+          Mappings::put(mappings_now);
   if (handles_now != 0 || mappings_now != 0) return kNone;
   all.references.erase(word);
+  if (is_import) {
+    import_closed(key_of(number));
+    note_untracked_growth();  // whose maker is gone may have been charged here
+    return kNone;
+  }
   Allocation allocation;
   if (!take_allocation(key_of(number), &allocation)) return kNone;
   if (shared) {
@@ -83,6 +92,19 @@ std::uint64_t number_at(Pieces &all, std::uint64_t address) VGPU_REQUIRES(all.mu
   return number;
 }
 
+// A new number with one handle. 0: no memory for it.
+std::uint64_t add_piece(Pieces &all, std::uint64_t flags) VGPU_REQUIRES(all.mutex) {
+  std::uint64_t number = all.last_number;
+  do {
+    number = PieceNumber::get(number + 1);
+  } while (number == 0 || all.references.find(number) != nullptr);
+  all.last_number = number;
+  std::uint64_t *references = all.references.insert(number);
+  if (references == nullptr) return 0;
+  *references = Handles::put(1) | flags;
+  return number;
+}
+
 void share(Pieces &all, std::uint64_t number) VGPU_REQUIRES(all.mutex) {
   if (std::uint64_t *word = all.references.find(number)) *word |= Shared::put(1);
 }
@@ -93,14 +115,8 @@ bool physical_made(CUmemGenericAllocationHandle handle, unsigned dev, std::uint6
   Pieces *all = pieces.get();
   if (all == nullptr) return false;
   ScopedLock lock(all->mutex);
-  std::uint64_t number = all->last_number;
-  do {
-    number = PieceNumber::get(number + 1);
-  } while (number == 0 || all->references.find(number) != nullptr);
-  all->last_number = number;
-  std::uint64_t *references = all->references.insert(number);
-  if (references == nullptr) return false;
-  *references = Handles::put(1);
+  const std::uint64_t number = add_piece(*all, 0);
+  if (number == 0) return false;
   Allocation displaced;
   if (add_allocation(key_of(number), {units, dev, 0, false}, &displaced)) {
     if (add_name(*all, handle, number)) return true;
@@ -108,6 +124,21 @@ bool physical_made(CUmemGenericAllocationHandle handle, unsigned dev, std::uint6
   }
   all->references.erase(all->references.find(number));
   return false;
+}
+
+Imported physical_imported(CUmemGenericAllocationHandle handle) {
+  Pieces *all = pieces.get();
+  if (all == nullptr) return {};
+  ScopedLock lock(all->mutex);
+  if (const std::uint64_t known = number_of(*all, handle); known != 0) {
+    if (add_name(*all, handle, known)) change_references(*all, known, 1, 0);
+    return {};
+  }
+  const std::uint64_t number = add_piece(*all, IsImport::put(1));
+  if (number == 0) return {};
+  if (add_name(*all, handle, number)) return {key_of(number)};
+  all->references.erase(all->references.find(number));
+  return {};
 }
 
 void physical_retained(CUmemGenericAllocationHandle handle, std::uint64_t address) {
@@ -155,9 +186,11 @@ void physical_mapped(CUmemGenericAllocationHandle handle, std::uint64_t address,
   const std::uint64_t number = number_of(*all, handle);
   std::uint64_t *mapping = all->by_address.insert(address);
   if (mapping == nullptr) return;
-  // Imported memory is entered as piece 0, so that a range of several mappings can be followed to its end.
+  // What is not ours is entered as piece 0, so that a range of several mappings can be followed to its end.
   *mapping = PieceNumber::put(number) | MappedUnits::put(region::units_for(bytes));
-  if (number != 0) change_references(*all, number, 0, 1);
+  if (number == 0) return;
+  change_references(*all, number, 0, 1);
+  if (IsImport::get(*all->references.find(number)) != 0) import_is_at_least(key_of(number), bytes);
 }
 
 void physical_unmapped(std::uint64_t address, std::uint64_t bytes) {
@@ -183,6 +216,21 @@ void physical_shared(CUmemGenericAllocationHandle handle) {
   if (all == nullptr) return;
   ScopedLock lock(all->mutex);
   share(*all, number_of(*all, handle));
+}
+
+void physical_exported(CUmemGenericAllocationHandle handle) {
+  Pieces *all = pieces.get();
+  if (all == nullptr) return;
+  ScopedLock lock(all->mutex);
+  const std::uint64_t number = number_of(*all, handle);
+  std::uint64_t *word = all->references.find(number);
+  if (word == nullptr) return;
+  const bool is_new = (*word & (Exported::put(1) | IsImport::put(1))) == 0;
+  *word |= Shared::put(1) | Exported::put(1);
+  Allocation allocation;
+  if (is_new && share_allocation(key_of(number), &allocation)) {
+    exported(allocation.dev, region::bytes_of(allocation.units));
+  }
 }
 
 void physical_shared_at(std::uint64_t address) {

@@ -9,6 +9,11 @@ namespace vgpu::runtime {
 
 // Made and charged: `units` on `dev`. False: no memory to remember it.
 bool physical_made(CUmemGenericAllocationHandle handle, unsigned dev, std::uint64_t units);
+// Another process's, or another name for a piece of ours.
+struct Imported {
+  std::uint64_t key = 0;  // 0: ours, or no memory to remember it
+};
+Imported physical_imported(CUmemGenericAllocationHandle handle);
 // One handle more: cuMemRetainAllocationHandle, of what is mapped at an address.
 void physical_retained(CUmemGenericAllocationHandle handle, std::uint64_t address);
 // One handle less, in two steps: once the driver has released the last one, it may give the name to another piece.
@@ -22,5 +27,7 @@ void physical_unmapped(std::uint64_t address, std::uint64_t bytes);
 // mappings are gone, only measuring tells whether it is gone too.
 void physical_shared(CUmemGenericAllocationHandle handle);
 void physical_shared_at(std::uint64_t address);
+// The same, and another process of the job may be told of it.
+void physical_exported(CUmemGenericAllocationHandle handle);
 
 }  // namespace vgpu::runtime

@@ -9,6 +9,7 @@
 #include "blocks.h"
 #include "devices.h"
 #include "driver/table.h"
+#include "imports.h"
 #include "refusal.h"
 #include "runtime.h"
 #include "untracked_memory.h"
@@ -73,6 +74,10 @@ void record(Pool &pool) VGPU_REQUIRES(pool.mutex) {
 void give_back(Pool &pool, std::uint64_t units) VGPU_REQUIRES(pool.mutex) {
   pool.charged -= units;
   record(pool);
+  if (pool.exported > pool.charged) {
+    no_longer_charged(pool.dev, region::bytes_of(pool.exported - pool.charged));
+    pool.exported = pool.charged;
+  }
   if (units != 0) rank().release(pool.dev, region::Kind::data, region::bytes_of(units));
 }
 
@@ -173,6 +178,7 @@ Forgotten forget_pool(CUmemoryPool handle) {
   const Forgotten forgotten = {pool->ordinal, pool->dev, region::bytes_of(pool->charged - pool->in_progress), true};
   pool->charged = pool->in_progress;
   pool->last_growth = 0;
+  pool->exported = 0;  // what of it is in use stays charged, and shared
   record(*pool);
   pool->handle.store(nullptr, std::memory_order_release);
   return forgotten;
@@ -184,6 +190,16 @@ void put_back_pool(CUmemoryPool handle, const Forgotten &forgotten) {
   ScopedLock lock(pool->mutex);
   pool->charged += region::units_for(forgotten.bytes);
   record(*pool);
+}
+
+void pool_exported(CUmemoryPool handle) {
+  Pools *all = pools.get();
+  Pool *pool = all != nullptr ? find_pool(*all, handle) : nullptr;
+  if (pool == nullptr) return;
+  ScopedLock lock(pool->mutex);
+  if (pool->charged <= pool->exported) return;
+  exported(pool->dev, region::bytes_of(pool->charged - pool->exported));
+  pool->exported = pool->charged;
 }
 
 bool has_pools(unsigned dev) {

@@ -29,8 +29,9 @@ struct Pool {
   std::uint64_t in_progress VGPU_GUARDED_BY(mutex);  // reserved for calls that have not returned
   std::uint64_t recorded VGPU_GUARDED_BY(mutex);     // what the table of allocations says
   std::uint64_t last_growth VGPU_GUARDED_BY(mutex);
-  unsigned calls VGPU_GUARDED_BY(mutex);  // threads between reserving and settling
-  Condition quiet;                        // `calls` has become 0 while the gate is closed
+  std::uint64_t exported VGPU_GUARDED_BY(mutex);  // of `charged`: shared with other processes
+  unsigned calls VGPU_GUARDED_BY(mutex);          // threads between reserving and settling
+  Condition quiet;                                // `calls` has become 0 while the gate is closed
 };
 
 // What we know of a pool, whichever way the program got hold of it. Null: not one that takes memory of the job's
@@ -54,6 +55,9 @@ struct Forgotten {
 };
 Forgotten forget_pool(CUmemoryPool handle);
 void put_back_pool(CUmemoryPool handle, const Forgotten &forgotten);
+
+// Somebody else may open a pointer of the pool, and be counted for whatever part of the pool it is in.
+void pool_exported(CUmemoryPool handle);
 
 // This process has used a pool of the device, or its graphs have.
 bool has_pools(unsigned dev);

@@ -90,7 +90,7 @@ Settled settle_siblings(unsigned dev) {
     std::uint64_t bytes = 0;
     if (slot == rank().slot() || sibling.since_ms == 0) continue;
     if (job.pid(i) == 0 || !processes.find(job.pid(i), &bytes) || bytes == NvmlProcesses::kBytesUnknown) continue;
-    const std::uint64_t beside = sibling.mark.bytes_beside_context();
+    const std::uint64_t beside = sibling.mark.bytes_beside_context() + counted_twice(usage, dev, slot);
     // A context takes something. Less than the rest: some of that is elsewhere, and nothing follows for the context.
     if (bytes <= beside) continue;
     const std::uint64_t before = sibling.mark.context_bytes();

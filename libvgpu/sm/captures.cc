@@ -13,8 +13,7 @@ namespace {
 
 using std::memory_order_relaxed;
 
-// Its address is the thread's own: the handle of the per-thread stream is the same in all of them.
-[[gnu::tls_model("initial-exec")]] thread_local constinit char this_thread = 0;
+[[gnu::tls_model("initial-exec")]] thread_local constinit char thread_mark = 0;
 
 struct CapturedStream {
   CUstream stream;  // null: free
@@ -22,7 +21,7 @@ struct CapturedStream {
   std::uint32_t context;  // the serial number of the stream's context; 0: unknown
 
   bool is(CUstream other) const {
-    return stream == other && (stream != CU_STREAM_PER_THREAD || thread == &this_thread);
+    return stream == other && (stream != CU_STREAM_PER_THREAD || thread == this_thread());
   }
 };
 
@@ -58,6 +57,8 @@ std::uint32_t context_of(CUstream stream) {
 
 }  // namespace
 
+const void *this_thread() { return &thread_mark; }
+
 bool note_capture(CUstream stream) {
   Captures *all = all_captures.get();
   // The legacy stream cannot be captured, which the driver will say.
@@ -68,7 +69,7 @@ bool note_capture(CUstream stream) {
   captures.fetch_add(1, memory_order_relaxed);
   for (CapturedStream &entry : all->known) {
     if (entry.stream != nullptr) continue;
-    entry = {stream, &this_thread, context};
+    entry = {stream, this_thread(), context};
     return true;
   }
   ++all->unknown;

@@ -12,6 +12,9 @@ namespace vgpu::sm {
 // How many streams of this process are being captured, at most.
 extern constinit std::atomic<std::uint32_t> captures;
 
+// Tells threads apart: the handle of the per-thread stream is the same in all of them.
+const void *this_thread();
+
 // Before the driver begins a capture, so that it has none that is not counted. False: the stream was counted already.
 bool note_capture(CUstream stream);
 // The driver did not begin it, or ended it. False: none was counted.

@@ -4,6 +4,7 @@
 
 #include "driver/table.h"
 #include "first_launch.h"
+#include "held.h"
 #include "runtime/devices.h"
 #include "utilisation_check.h"
 #include "wait.h"
@@ -160,7 +161,8 @@ Launch::Launch(const Work &work, CUstream stream) {
   const LaunchKey key = Costs::launch_key(work.function, work.blocks, work.threads);
   ThreadOnDevice &thread = thread_on(*state, place);
   const Cost *cost = state->costs.find(key.key);
-  if (cost == nullptr) load_before_first_launch(work.function);
+  // A graph has no threads, and no code of its own.
+  if (cost == nullptr && work.threads != 0) load_before_first_launch(work.function);
   if (cost != nullptr && spend(thread.credit, *cost)) {
     thread.streams.add(stream);
   } else {
@@ -177,6 +179,7 @@ void Launch::wait_for_budget(Process &state, const runtime::Place &place, const 
 
   const region::HalfWord &generation = runtime::job_region().generation();
   std::uint64_t waited_since = 0, look_after = kFirstLookNs;
+  Hold hold;
   for (;;) {
     // Acquire: with a new generation comes the new limit. Read before the limit, so that the wait misses no change.
     const std::uint32_t seen = generation.load(std::memory_order_acquire);
@@ -189,6 +192,7 @@ void Launch::wait_for_budget(Process &state, const runtime::Place &place, const 
     if (thread.credit.open) end_batch(state, thread, place.serial);
     if (percent >= 100) break;
     if (decision.go) {
+      hold.end(stream);
       report(device, thread.credit, now);
       thread.marks = begin_marks(device.marks, place, stream, now);
       thread.context = place.serial;
@@ -200,6 +204,7 @@ void Launch::wait_for_budget(Process &state, const runtime::Place &place, const 
       break;
     }
     if (waited_since == 0) waited_since = now;
+    hold.begin(place, stream);
     check_utilisation(device.utilisation_check, dev, job.usage, state.costs, now);
     std::uint64_t longest = kLongestWaitNs;
     if (device.marks.pending.load(memory_order_relaxed) != 0) {
@@ -208,6 +213,7 @@ void Launch::wait_for_budget(Process &state, const runtime::Place &place, const 
     }
     wait_until(generation, seen, std::min(decision.until_ns, now + longest));
   }
+  hold.end(stream);
   if (waited_since != 0) runtime::rank().note_throttled(dev, monotonic_ns() - waited_since);
 }
 

@@ -18,7 +18,7 @@ namespace vgpu::sm {
 struct Work {
   const void *function;
   std::uint64_t blocks;
-  std::uint64_t threads;
+  std::uint64_t threads;  // 0: unknown, or a graph
 };
 
 struct Process;

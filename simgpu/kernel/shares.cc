@@ -39,6 +39,19 @@ void Shares::process_gone(uint32_t slot) {
   for (uint64_t id : touched) settle(id);
 }
 
+void Shares::count_importers(Share *share) {
+  std::set<uint32_t> now(share->holders.begin(), share->holders.end());
+  now.erase(share->owner);
+  DeviceState *device = devices_[share->device];
+  auto count = static_cast<uint32_t>(share->blocks.size());
+  for (uint32_t slot : share->importers)
+    if (now.count(slot) == 0) device->slots[slot].imported_blocks.fetch_sub(count, std::memory_order_relaxed);
+  for (uint32_t slot : now)
+    if (share->importers.count(slot) == 0)
+      device->slots[slot].imported_blocks.fetch_add(count, std::memory_order_relaxed);
+  share->importers = std::move(now);
+}
+
 // Frees the object when nobody holds it, else moves it to a holder when its owner does not hold it any more. Kept alive by
 // descriptors alone it stays with slot 0, the kernel process's own.
 void Shares::settle(uint64_t id) {
@@ -51,12 +64,13 @@ void Shares::settle(uint64_t id) {
       device->owners()[block].store(0, std::memory_order_release);
     }
     device->slots[share.owner].held_blocks.fetch_sub(count, std::memory_order_relaxed);
+    count_importers(&share);
     shares_.erase(id);
     return;
   }
-  if (share.holders.count(share.owner) != 0) return;
   uint32_t heir = share.holders.empty() ? 0 : *share.holders.begin();
-  if (heir == share.owner) return;
+  if (share.holders.count(share.owner) != 0) heir = share.owner;
+  if (heir == share.owner) return count_importers(&share);
   for (uint32_t block : share.blocks) {
     uint32_t word = device->owners()[block].load(std::memory_order_relaxed);
     device->owners()[block].store(owner_word(heir, owner_use(word)), std::memory_order_relaxed);
@@ -64,6 +78,7 @@ void Shares::settle(uint64_t id) {
   device->slots[heir].held_blocks.fetch_add(count, std::memory_order_relaxed);
   device->slots[share.owner].held_blocks.fetch_sub(count, std::memory_order_relaxed);
   share.owner = heir;
+  count_importers(&share);
 }
 
 }  // namespace simgpu

@@ -20,6 +20,7 @@ class Shares {
     uint64_t extra = 0;  // the exporter's own words about it, handed to importers
     std::vector<uint32_t> blocks;
     std::multiset<uint32_t> holders;  // slots; a process may hold the same object more than once
+    std::set<uint32_t> importers;     // who holds it without being its owner, by the books
     int descriptors = 0;              // descriptors out there that name it
   };
 
@@ -36,6 +37,8 @@ class Shares {
   void settle(uint64_t id);
 
  private:
+  void count_importers(Share *share);
+
   std::vector<DeviceState *> devices_;
   std::vector<char *> bytes_;
   std::map<uint64_t, Share> shares_;

@@ -56,6 +56,10 @@ const char *apply_nvml(const std::string &key, const std::string &value, NvmlMan
     nvml->used_has_reserved = value == "reserved";
     return value == "allocated" || value == "reserved" ? nullptr : "not one of allocated, reserved";
   }
+  if (key == "nvml_imports") {
+    nvml->counts_imports = value == "all";
+    return value == "maker" || value == "all" ? nullptr : "not one of maker, all";
+  }
   if (key == "nvml_time")
     return parse_durations(value, &nvml->shortest_ns, &nvml->longest_ns) ? nullptr
                                                                          : "not a duration (like 10ms, or 10ms..100ms)";

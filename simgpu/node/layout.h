@@ -14,7 +14,7 @@
 namespace simgpu {
 
 constexpr uint32_t kMagic = 0x53475055;  // "SGPU"
-constexpr uint32_t kLayoutVersion = 9;
+constexpr uint32_t kLayoutVersion = 10;
 constexpr unsigned kMaxDevices = 16;
 constexpr unsigned kMaxMemoryLimits = 64;
 constexpr unsigned kMaxKernelRules = 16;
@@ -92,6 +92,8 @@ struct alignas(64) DeviceSlot {
   // When the blocks it holds make it visible, with a context or without: pools and handles outlive contexts.
   std::atomic<uint64_t> holds_visibly_at_ns;
   std::atomic<uint64_t> launches;
+  // Of shared memory that is another process's, and that this one holds, too; written by the kernel process.
+  std::atomic<uint32_t> imported_blocks;
 };
 
 // What `broken` says of a device: it works; it refuses every call for now; it fell off the bus.
@@ -146,6 +148,7 @@ struct NvmlManners {
   NvmlPids pids = NvmlPids::kHost;
   NvmlBytes bytes = NvmlBytes::kExact;
   uint32_t used_has_reserved = 0;            // in the second version of the memory's description
+  uint32_t counts_imports = 0;               // for whoever holds them, not for their maker alone
   uint64_t shortest_ns = 0, longest_ns = 0;  // how long a call takes
   uint64_t seed = 0;                         // not 0: it changes its mind
   char unsupported[512] = "";                // functions, with commas between them

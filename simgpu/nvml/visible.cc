@@ -36,9 +36,12 @@ bool names_are_local(bool in_list) {
 constexpr unsigned kForeignBase = 1u << 22;
 bool names_are_foreign(bool in_list) { return manners().pids == NvmlPids::kForeign && !in_list; }
 
-unsigned long long shown_bytes(uint64_t held) {
+unsigned long long shown_bytes(const DeviceSlot &books) {
   if (manners().bytes == NvmlBytes::kZero) return 0;
-  return manners().bytes == NvmlBytes::kUnavailable ? kNotAvailable : held;
+  if (manners().bytes == NvmlBytes::kUnavailable) return kNotAvailable;
+  uint64_t blocks = books.held_blocks.load(std::memory_order_relaxed);
+  if (manners().counts_imports != 0) blocks += books.imported_blocks.load(std::memory_order_relaxed);
+  return blocks * kBlockBytes;
 }
 
 ino_t pid_namespace_of(const std::string &pid) {
@@ -80,8 +83,7 @@ std::vector<VisibleProcess> visible_processes(Session *session, DeviceState *sta
     unsigned pid = local ? local_name(host_pid) : host_pid;
     if (pid == 0) continue;
     if (names_are_foreign(in_list)) pid += kForeignBase;
-    out.push_back({pid, host_pid, shown_bytes(books.held_blocks.load(std::memory_order_relaxed) * kBlockBytes),
-                   process.connected_ns, i});
+    out.push_back({pid, host_pid, shown_bytes(books), process.connected_ns, i});
   }
   return out;
 }

@@ -29,6 +29,8 @@ const Call *find_call(const std::string &symbol);
 
 // A kernel that takes so long: "1ms", or "some_name_1ms" for another one. Loaded once, in the context that is current.
 CUfunction kernel_of(const std::string &duration);
+// The same in a library, and in no context.
+CUkernel library_kernel_of(const std::string &duration);
 
 // ---- for the rows ----
 

@@ -28,6 +28,17 @@ CUfunction kernel_of(const std::string &duration) {
   return function;
 }
 
+CUkernel library_kernel_of(const std::string &duration) {
+  static std::map<std::string, CUkernel> known;
+  CUkernel &kernel = known[duration];
+  if (kernel != nullptr) return kernel;
+  const std::string name = "kernel_" + duration, ptx = ptx_of(name);
+  CUlibrary library = nullptr;
+  if (DRIVER(cuLibraryLoadData)(&library, ptx.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0) == CUDA_SUCCESS)
+    DRIVER(cuLibraryGetKernel)(&kernel, library, name.c_str());
+  return kernel;
+}
+
 namespace {
 
 template <typename Launch>

@@ -299,6 +299,15 @@ void launches(Things &t) {
   LEAVE_OUT(cuStreamEndCapture_ptsz, t.stream, &captured);
   LEAVE_OUT(cuStreamBeginCaptureToGraph, t.stream, nullptr, nullptr, nullptr, 0, CU_STREAM_CAPTURE_MODE_RELAXED);
   LEAVE_OUT(cuStreamBeginCaptureToGraph_ptsz, t.stream, nullptr, nullptr, nullptr, 0, CU_STREAM_CAPTURE_MODE_RELAXED);
+  float ms = 0;
+  LEAVE_OUT(cuEventRecord, t.event, t.stream);
+  LEAVE_OUT(cuEventRecord_ptsz, t.event, t.stream);
+  LEAVE_OUT(cuEventRecordWithFlags, t.event, t.stream, 0);
+  LEAVE_OUT(cuEventRecordWithFlags_ptsz, t.event, t.stream, 0);
+  LEAVE_OUT(cuEventElapsedTime, &ms, t.event, t.event);
+  LEAVE_OUT(cuEventElapsedTime_v2, &ms, t.event, t.event);
+  LEAVE_OUT(cuEventDestroy, t.event);
+  LEAVE_OUT(cuEventDestroy_v2, t.event);
   LEAVE_OUT(cuStreamDestroy, t.stream);
   LEAVE_OUT(cuStreamDestroy_v2, t.stream);
 }

@@ -206,11 +206,6 @@ constexpr Call kCalls[] = {
            return answer<CUstream>(out, [&](CUstream *s) { return DRIVER(cuStreamCreate)(s, flags); });
          }),
     CALL(cuEventCreate, { return answer<CUevent>(out, [](CUevent *e) { return DRIVER(cuEventCreate)(e, 0); }); }),
-    CALL(cuEventRecord,
-         {
-           const auto event = handle<CUevent>(in);
-           return DRIVER(cuEventRecord)(event, stream(in));
-         }),
     CALL(cuCtxSynchronize, { return DRIVER(cuCtxSynchronize)(); }),
     CALL(cuCtxSynchronize_v2, { return DRIVER(cuCtxSynchronize_v2)(handle<CUcontext>(in)); }),
     CALL(cuStreamSynchronize, { return DRIVER(cuStreamSynchronize)(stream(in)); }),

@@ -1,14 +1,11 @@
 // Memory that several processes of a job hold, or that comes from another interface: charged once, where it was made, and
 // not lost when its maker goes first.
-#include "driver/cuda_api.h"
-#include "support.h"
+#include "sharing_ways.h"
 
 namespace vgpu::test {
 
 using namespace region;
 namespace {
-
-constexpr std::uint64_t kBytes = 8 * kMiB;
 
 class SharingTest : public HooksTest {
  protected:
@@ -53,72 +50,10 @@ class SharingTest : public HooksTest {
   std::unique_ptr<Program> maker_, user_;
 };
 
-// Each of these shares memory of 8 MiB, says how to free it in the one and the other, and how much there is of it.
-struct Shared {
-  std::string free_in_maker, free_in_user;
-  std::uint64_t charged = kBytes;
-};
-
-using Share = Shared (*)(Program &maker, Program &user);
-
-struct Way {
-  const char *name;
-  Share share;
-};
-
-template <int version>
-Shared share_by_ipc(Program &maker, Program &user) {
-  const std::uint64_t pointer = maker.make("cuMemAlloc_v2", kBytes);
-  const std::string handle = maker.ask("call cuIpcGetMemHandle " + text(pointer)).values.at(0);
-  const char *open = version == 1 ? "call cuIpcOpenMemHandle " : "call cuIpcOpenMemHandle_v2 ";
-  const std::uint64_t opened = user.must(open + handle);
-  return {"drop cuMemFree_v2 " + text(pointer), "call cuIpcCloseMemHandle " + text(opened)};
-}
-
-std::uint64_t descriptor_for(Program &maker, const std::string &line, Program &user) {
-  const std::uint64_t fd = maker.must(line);
-  const std::uint64_t taken = user.must("call take " + text(static_cast<std::uint64_t>(maker.pid())) + " " + text(fd));
-  maker.must("call close " + text(fd));
-  return taken;
-}
-
-Shared share_by_handle(Program &maker, Program &user) {
-  const std::uint64_t handle = maker.must("call cuMemCreate " + text(kBytes) + " 0");
-  const std::uint64_t fd = descriptor_for(maker, "call cuMemExportToShareableHandle " + text(handle), user);
-  const std::uint64_t imported = user.must("call cuMemImportFromShareableHandle " + text(fd));
-  const std::uint64_t address = user.must("call cuMemAddressReserve " + text(kBytes));
-  user.must("call cuMemMap " + text(address) + " " + text(kBytes) + " " + text(imported));
-  user.must("call cuMemRelease " + text(imported));
-  user.must("call close " + text(fd));
-  return {"call cuMemRelease " + text(handle), "call cuMemUnmap " + text(address) + " " + text(kBytes)};
-}
-
-Shared share_by_external_memory(Program &maker, Program &user) {
-  const std::uint64_t handle = maker.must("call cuMemCreate " + text(kBytes) + " 0");
-  const std::uint64_t fd = descriptor_for(maker, "call cuMemExportToShareableHandle " + text(handle), user);
-  const std::uint64_t memory = user.must("call cuImportExternalMemory " + text(fd) + " " + text(kBytes));
-  const std::uint64_t buffer = user.must("call cuExternalMemoryGetMappedBuffer " + text(memory) + " " + text(kBytes));
-  user.must("call cuDestroyExternalMemory " + text(memory));
-  return {"call cuMemRelease " + text(handle), "drop cuMemFree_v2 " + text(buffer)};
-}
-
-Shared share_by_pool(Program &maker, Program &user) {
-  const std::uint64_t pool = maker.must("call cuMemPoolCreate 0 1");
-  const std::uint64_t fd = descriptor_for(maker, "call cuMemPoolExportToShareableHandle " + text(pool), user);
-  const std::uint64_t imported = user.must("call cuMemPoolImportFromShareableHandle " + text(fd));
-  user.must("call close " + text(fd));
-  const std::uint64_t pointer = maker.must("call cuMemAllocFromPoolAsync " + text(kBytes) + " 0 " + text(pool));
-  const std::string data = maker.ask("call cuMemPoolExportPointer " + text(pointer)).values.at(0);
-  const std::uint64_t opened = user.must("call cuMemPoolImportPointer " + text(imported) + " " + data);
-  // Nothing can be allocated from it there.
-  EXPECT_EQ(user.ask("call cuMemAllocFromPoolAsync 2097152 0 " + text(imported)).result, CUDA_ERROR_INVALID_VALUE);
-  return {"drop cuMemFree_v2 " + text(pointer), "call cuMemFreeAsync " + text(opened) + " 0", 32 * kMiB};
-}
-
 class EverySharingTest : public SharingTest, public testing::WithParamInterface<Way> {};
 
 TEST_P(EverySharingTest, ChargedOnceToItsMaker) {
-  const Shared shared = GetParam().share(*maker_, *user_);
+  const SharedBytes shared = GetParam().share(*maker_, *user_);
   expect_held(2 * kContext + shared.charged);
   EXPECT_EQ(charged(0, Kind::data), shared.charged);
   sleep_ms(1100);  // long enough for every measurement
@@ -133,7 +68,7 @@ TEST_P(EverySharingTest, ChargedOnceToItsMaker) {
 }
 
 TEST_P(EverySharingTest, TheUserDies) {
-  const Shared shared = GetParam().share(*maker_, *user_);
+  const SharedBytes shared = GetParam().share(*maker_, *user_);
   user_->end(SIGKILL);
   for (int waited = 0; node().held(0) > kContext + shared.charged && waited < 5000; ++waited) sleep_ms(1);
   sleep_ms(110);
@@ -146,7 +81,7 @@ TEST_P(EverySharingTest, TheUserDies) {
 
 // The driver keeps the memory for who is left, and so does the charge, once it has been measured.
 TEST_P(EverySharingTest, TheMakerDies) {
-  const Shared shared = GetParam().share(*maker_, *user_);
+  const SharedBytes shared = GetParam().share(*maker_, *user_);
   maker_->end(SIGKILL);
   for (int waited = 0; node().held(0) > kContext + shared.charged && waited < 5000; ++waited) sleep_ms(1);
   measure_until_charged(kContext + shared.charged);
@@ -165,10 +100,7 @@ TEST_P(EverySharingTest, BothDie) {
   EXPECT_EQ(charged(), kContext);
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, EverySharingTest,
-                         testing::Values(Way{"Ipc", share_by_ipc<2>}, Way{"OldIpc", share_by_ipc<1>},
-                                         Way{"Handle", share_by_handle},
-                                         Way{"ExternalMemory", share_by_external_memory}, Way{"Pool", share_by_pool}),
+INSTANTIATE_TEST_SUITE_P(Every, EverySharingTest, testing::ValuesIn(kWays),
                          [](const auto &info) { return std::string(info.param.name); });
 
 // What a maker frees is there for as long as somebody has it open, and stays charged.
@@ -190,6 +122,34 @@ TEST_F(SharingTest, ALoopOfIpcHandlesStaysUnderTheLimit) {
   EXPECT_EQ(opened.size(), (512 * kMiB - 2 * kContext) / kEach);
   // When it is closed there, it is gone, and there is room again.
   for (const std::uint64_t pointer : opened) user_->must("call cuIpcCloseMemHandle " + text(pointer));
+  maker_->drop("cuMemFree_v2", maker_->make("cuMemAlloc_v2", kEach));
+  for (int waited = 0; charged() != node().held(0) && waited < 100; ++waited) {
+    sleep_ms(20);
+    maker_->must("info");
+  }
+  expect_held(2 * kContext);
+}
+
+// The same by handles of physical memory.
+TEST_F(SharingTest, ALoopOfShareableHandlesStaysUnderTheLimit) {
+  constexpr std::uint64_t kEach = 64 * kMiB;
+  std::vector<std::uint64_t> imported;
+  bool refused = false;
+  for (unsigned round = 0; round < 60 && !refused; ++round) {
+    const Answer made = maker_->ask("call cuMemCreate " + text(kEach) + " 0");
+    refused = made.result == kOutOfMemory;
+    if (refused) break;
+    const std::string handle = text(made.number());
+    const std::uint64_t fd = descriptor_for(*maker_, "call cuMemExportToShareableHandle " + handle, *user_);
+    imported.push_back(user_->must("call cuMemImportFromShareableHandle " + text(fd)));
+    user_->must("call close " + text(fd));
+    maker_->must("call cuMemRelease " + handle);
+    EXPECT_LE(node().held(0), 512 * kMiB) << "round " << round;
+    EXPECT_GE(charged(), node().held(0)) << "round " << round;
+  }
+  EXPECT_TRUE(refused);
+  EXPECT_EQ(imported.size(), (512 * kMiB - 2 * kContext) / kEach);
+  for (const std::uint64_t handle : imported) user_->must("call cuMemRelease " + text(handle));
   maker_->drop("cuMemFree_v2", maker_->make("cuMemAlloc_v2", kEach));
   for (int waited = 0; charged() != node().held(0) && waited < 100; ++waited) {
     sleep_ms(20);

@@ -233,8 +233,8 @@ TEST(Nodes, WhimsAreToldFromMistakes) {
   for (const char *line :
        {"profile=ideal", "profile=hardware", "launch_time=5us", "event_time=0", "doorbell=1us", "event_lag=20us",
         "function=1MiB", "function_time=2ms", "local_memory=fixed", "capture_strict=no", "block=16MiB",
-        "nvml_pids=mixed", "nvml_pids=foreign", "nvml_bytes=0", "nvml_used=reserved", "nvml_time=10ms..100ms",
-        "nvml_unsupported=nvmlDeviceGetName", "nvml_seed=12"})
+        "nvml_pids=mixed", "nvml_pids=foreign", "nvml_bytes=0", "nvml_used=reserved", "nvml_imports=all",
+        "nvml_time=10ms..100ms", "nvml_unsupported=nvmlDeviceGetName", "nvml_seed=12"})
     EXPECT_EQ("none", mistake(line));
   EXPECT_EQ("line 1: profile=kind: not one of ideal, hardware", mistake("profile=kind"));
   EXPECT_EQ("line 1: block=3MiB: not one of 2MiB, 4MiB, 8MiB, 16MiB", mistake("block=3MiB"));
@@ -245,6 +245,7 @@ TEST(Nodes, WhimsAreToldFromMistakes) {
   EXPECT_EQ("line 1: nvml_pids=mine: not one of host, namespace, mixed, foreign", mistake("nvml_pids=mine"));
   EXPECT_EQ("line 1: nvml_bytes=1: not one of exact, 0, none", mistake("nvml_bytes=1"));
   EXPECT_EQ("line 1: nvml_used=all: not one of allocated, reserved", mistake("nvml_used=all"));
+  EXPECT_EQ("line 1: nvml_imports=1: not one of maker, all", mistake("nvml_imports=1"));
   EXPECT_EQ("line 1: nvml_time=2ms..1ms: not a duration (like 10ms, or 10ms..100ms)", mistake("nvml_time=2ms..1ms"));
   EXPECT_EQ("line 1: nvml_seed=x: not a number", mistake("nvml_seed=x"));
   simgpu::NodeConfig config;

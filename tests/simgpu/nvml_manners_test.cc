@@ -93,6 +93,32 @@ TEST(NvmlManners, BytesOfAProcess) {
   EXPECT_EQ(std::to_string(kNotAvailable), on_node("nvml_bytes=none", look));
 }
 
+// Beside the client, one that made 4 MiB and one that opened them; the device has them once.
+TEST(NvmlManners, SharedMemoryForItsMakerOrForAll) {
+  auto look = [](nvmlDevice_t device, pid_t) {
+    auto bytes_of = [&](const Client &client) {
+      nvmlProcessInfo_v2_t all[8];
+      unsigned count = 8;
+      if (nvmlDeviceGetComputeRunningProcesses_v2(device, &count, all) != NVML_SUCCESS) return std::string("no list");
+      for (unsigned i = 0; i < count; i++)
+        if (all[i].pid == static_cast<unsigned>(client.pid())) return std::to_string(all[i].usedGpuMemory);
+      return std::string("not listed");
+    };
+    Client maker, user;
+    maker.must("ctx 0");
+    user.must("ctx 0");
+    std::string opened = user.must("ipcopen " + maker.must("ipcget " + maker.must("alloc 4194304")));
+    std::string said = bytes_of(maker) + " " + bytes_of(user);
+    user.must("ipcclose " + opened);
+    said += " " + bytes_of(user);
+    return said + memory_of(device).substr(memory_of(device).rfind(' '));
+  };
+  const std::string context = std::to_string(kContextBytes), with = std::to_string(kContextBytes + 4 * kMiB);
+  const std::string used = std::to_string(kHeld + 2 * kContextBytes + 4 * kMiB);
+  EXPECT_EQ(with + " " + context + " " + context + " " + used, on_node("", look));
+  EXPECT_EQ(with + " " + with + " " + context + " " + used, on_node("nvml_imports=all", look));
+}
+
 TEST(NvmlManners, UsedWithAndWithoutReserved) {
   auto look = [](nvmlDevice_t device, pid_t) { return memory_of(device); };
   auto line = [](size_t used) {

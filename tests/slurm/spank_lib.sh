@@ -56,8 +56,8 @@ start_lab() {
 }
 
 site_options=  # the plugin's keys when the lab starts
-# Nodes share the machine's /var: nothing is measured there, unless a test says where to keep it.
-plugin_line() { echo "required $plugin library=$library probe=$build/utils/vgpu-probe/vgpu-probe state=off $*"; }
+# Nodes share the machine's /var: nothing is measured there, unless a test says where to keep it. Nobody watches, unless it says who.
+plugin_line() { echo "required $plugin library=$library probe=$build/utils/vgpu-probe/vgpu-probe state=off watch=off $*"; }
 
 # configure KEY=VALUE...: the plugin's keys from now on. Clients, prologs and steps read them each time; epilogs do, too, and
 # must not find half a file.

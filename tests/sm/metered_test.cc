@@ -144,6 +144,37 @@ TEST_F(LoadingTest, LoadsAreNotCharged) {
   EXPECT_LT(ms_for_new_kernels(start()), 1.5 * native) << "twice as long, if loads were the device's time";
 }
 
+// What was loaded before is measured with its first launch, and the second one pays for it.
+TEST_F(LoadingTest, TheKernelsAre) {
+  sm_percent_ = 50;
+  make("profile=hardware; function_time=20ms", 8192 * kMiB);
+  Program &program = start();
+  program.make("cuCtxCreate_v2", 0);
+  for (const char *launches : {"launches", "library_launches"}) {
+    const std::string launch = std::string("call ") + launches + " 0 200ms 1";
+    program.must(launch);
+    program.must("call cuCtxSynchronize");
+    EXPECT_GE(program.must(launch) / 1000, 100u) << launches;
+    program.must("call cuCtxSynchronize");
+    sleep_ms(500);
+  }
+}
+
+// However long the driver takes to launch them, and however new they are.
+TEST_F(LoadingTest, GraphsAre) {
+  sm_percent_ = 50;
+  make("profile=hardware", 8192 * kMiB);
+  node().set_faults("cuGraphLaunch delay 5");
+  Program &program = start();
+  program.make("cuCtxCreate_v2", 0);
+  std::vector<std::string> graphs(8);
+  for (std::string &graph : graphs) graph = text(program.must("call kernel_graph 20ms"));
+  const auto begin = Clock::now();
+  for (const std::string &graph : graphs) program.must("call cuGraphLaunch " + graph + " 0");
+  program.must("call cuCtxSynchronize");
+  EXPECT_GE(ms_since(begin), 250) << "160 ms, if they were free";
+}
+
 // An older driver has no cuFuncLoad: then it is the launch that takes long.
 TEST_F(LoadingTest, NorAreTheyByADriverThatLoadsOnlyWithTheLaunch) {
   sm_percent_ = 50;

@@ -1,12 +1,10 @@
 // The limiter on a made-up device (model.h): all that the goals are about, in all combinations.
-#include "model.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
-#include <random>
+
+#include "mixes.h"
 
 namespace vgpu::sm::test {
 namespace {
@@ -70,20 +68,9 @@ TEST(Mixes, AnyMixHolds) {
   unsigned short_of = 0;
   std::mt19937_64 random(7);
   for (unsigned round = 0; round < 200; ++round) {
-    Scenario scenario;
-    Program program;
-    program.kernels.clear();
-    for (std::uint64_t n = 1 + random() % 6; n > 0; --n) {
-      program.kernels.push_back(static_cast<std::uint64_t>(
-          10'000 * std::pow(10, 3.3 * static_cast<double>(random() % 1000) / 1000)));  // 10 us to 20 ms
-    }
-    program.streams = 1 + static_cast<unsigned>(random() % 3);
-    program.spread = static_cast<double>(random() % 50) / 100;
-    const auto cap = static_cast<unsigned>(10 + random() % 81);
-    scenario.jobs = {{cap, 1 + static_cast<unsigned>(random() % 6), program}};
-    scenario.seed = round;
-    scenario.nvml_lag_ns = (170 + random() % 830) * kMs;
-    const double percent = simulate(scenario)[0].percent;
+    const Scenario mix = random_mix(random, round);
+    const unsigned cap = mix.jobs[0].percent;
+    const double percent = simulate(mix)[0].percent;
     EXPECT_LE(percent, cap + kOvershoot) << "round " << round;
     EXPECT_GE(percent, cap * 0.91) << "round " << round;
     short_of += percent < cap * kEfficiency / 100;

@@ -14,6 +14,7 @@
 #include <iterator>
 #include <thread>
 
+#include "node/processes.h"
 #include "region/support.h"
 #include "utils/vgpu-probe/nvml_probe.h"
 
@@ -305,6 +306,63 @@ TEST_F(Probe, WithClosedStandardStreams) {
 }
 
 // ---- whatever the program is ----------------------------------------------------------------------------------------
+
+// ---- a probe that stays ----------------------------------------------------------------------------------------------
+
+TEST_F(Probe, AServerAnswersAgainAndAgainFromOneProcess) {
+  setenv("FAKE_NVML_PROCESS", "4711 1048576", 1);
+  ProbeServer server(options_);
+  pid_t first = 0;
+  for (int i = 0; i < 3; ++i) {
+    std::string answer;
+    const Error error = server.ask(&answer);
+    ASSERT_FALSE(error) << error.text;
+    std::vector<GpuProcess> processes;
+    ASSERT_FALSE(parse_processes("here", answer, &processes)) << answer;
+    ASSERT_FALSE(processes.empty());
+    EXPECT_EQ(processes[0].pid, 4711);
+    if (i == 0) first = prober();
+    EXPECT_EQ(prober(), first);
+    EXPECT_EQ(kill(first, 0), 0);
+  }
+  unsetenv("FAKE_NVML_PROCESS");
+}
+
+TEST_F(Probe, AServerThatHangsIsEndedAndAnotherOneIsAsked) {
+  options_.deadline_ms = 3'000;
+  ProbeServer server(options_);
+  std::string answer = "before";
+  setenv("FAKE_NVML", "hang", 1);
+  const Error hung = server.ask(&answer);
+  EXPECT_EQ(hung.fault, Fault::timeout) << hung.text;
+  EXPECT_EQ(answer, "before");
+  unsetenv("FAKE_NVML");
+  EXPECT_FALSE(server.ask(&answer));
+  EXPECT_NE(answer.find("end "), answer.npos);
+}
+
+TEST_F(Probe, AServerThatEndsIsStartedAgain) {
+  ProbeServer server(options_);
+  std::string answer;
+  ASSERT_FALSE(server.ask(&answer));
+  const pid_t first = prober();
+  ASSERT_EQ(kill(first, SIGKILL), 0);
+  // It may end before it is asked, or while it is.
+  signal(SIGPIPE, SIG_IGN);
+  EXPECT_TRUE(server.ask(&answer));
+  ASSERT_FALSE(server.ask(&answer));
+  EXPECT_NE(prober(), first);
+  signal(SIGPIPE, SIG_DFL);
+}
+
+TEST_F(Probe, AServerWithoutNvmlSaysWhy) {
+  options_.nvml = "/nowhere/libnvidia-ml.so.1";
+  ProbeServer server(options_);
+  std::string answer;
+  const Error error = server.ask(&answer);
+  EXPECT_EQ(error.fault, Fault::not_found) << error.text;
+  EXPECT_NE(std::strstr(error.text, "NVML cannot be loaded"), nullptr) << error.text;
+}
 
 TEST_F(Probe, MissingProgram) {
   options_.program = "/nonexistent/vgpu-probe";

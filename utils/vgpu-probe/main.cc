@@ -1,8 +1,9 @@
 // vgpu-probe: prints this node's GPUs in the form of node.h, or one line with what went wrong (probe_error.h).
 //
-//   vgpu-probe [--processes | --measure UUID] [--nvml LIBRARY] [--hwloc-xml FILE] [--deadline-ms MS]
+//   vgpu-probe [--processes | --serve | --measure UUID] [--nvml LIBRARY] [--hwloc-xml FILE] [--deadline-ms MS]
 //
 // --processes: who holds their memory instead, in the form of processes.h.
+// --serve: the same for every byte on standard input, until that ends. Whoever asks keeps the deadline.
 // --measure: what a context takes on that GPU instead, in the form of contexts_file.h. The only mode that uses a GPU.
 //
 // The first process only watches; a child of it touches the driver. A child that hangs is killed. One that hangs inside
@@ -42,21 +43,27 @@ struct Options {
   std::string hwloc_xml;
   unsigned deadline_ms = 10'000;
   bool processes = false;
+  bool serve = false;
   std::string measure;  // a UUID
 
   const char *asked() const { return measure.empty() ? "NVML" : "the driver"; }
 };
 
 bool parse_options(int argc, char **argv, Options *options) {
-  const option known[] = {
-      {"nvml", required_argument, nullptr, 'n'},        {"processes", no_argument, nullptr, 'p'},
-      {"measure", required_argument, nullptr, 'm'},     {"hwloc-xml", required_argument, nullptr, 'x'},
-      {"deadline-ms", required_argument, nullptr, 'd'}, {}};
+  const option known[] = {{"nvml", required_argument, nullptr, 'n'},
+                          {"processes", no_argument, nullptr, 'p'},
+                          {"measure", required_argument, nullptr, 'm'},
+                          {"hwloc-xml", required_argument, nullptr, 'x'},
+                          {"deadline-ms", required_argument, nullptr, 'd'},
+                          {"serve", no_argument, nullptr, 's'},
+                          {}};
   for (int found; (found = getopt_long(argc, argv, "", known, nullptr)) != -1;) {
     if (found == 'n') {
       options->nvml = optarg;
     } else if (found == 'p') {
       options->processes = true;
+    } else if (found == 's') {
+      options->serve = true;
     } else if (found == 'm') {
       options->measure = optarg;
       if (!node::is_device_uuid(options->measure)) return false;
@@ -70,7 +77,7 @@ bool parse_options(int argc, char **argv, Options *options) {
       return false;
     }
   }
-  return optind == argc && !(options->processes && !options->measure.empty());
+  return optind == argc && options->processes + options->serve + !options->measure.empty() <= 1;
 }
 
 Error describe_node(const Options &options, std::string *text) {
@@ -82,10 +89,9 @@ Error describe_node(const Options &options, std::string *text) {
 }
 
 Error describe_processes(const Options &options, std::string *text) {
-  std::vector<node::GpuProcess> processes;
-  if (Error error = probe::probe_processes(options.nvml, &processes)) return error;
-  *text = format_processes(processes);
-  return {};
+  probe::ProcessLister lister;
+  if (Error error = lister.open(options.nvml)) return error;
+  return lister.list(text);
 }
 
 Error describe_context(const Options &options, const std::string &empty_directory, std::string *text) {
@@ -118,22 +124,40 @@ Error answer_to(const Options &options, const std::string &empty_directory, std:
   return options.processes ? describe_processes(options, text) : describe_node(options, text);
 }
 
-// In the child: what it starts or prints by the way must not hold or spoil our answer.
-[[noreturn]] void probe(const Options &options, const std::string &empty_directory, pid_t watcher, int answer) {
+// Where NVML is: it ends with whoever waits for its answer, and what it starts or prints by the way does not hold or spoil that.
+void prepare_for_nvml() {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != watcher) _exit(1);
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
   const rlimit no_core = {};
   setrlimit(RLIMIT_CORE, &no_core);
   const ScopedFd null(open("/dev/null", O_WRONLY | O_CLOEXEC));
   if (!null || dup2(null.get(), STDOUT_FILENO) < 0) _exit(1);
+}
+
+// In the child.
+[[noreturn]] void probe(const Options &options, const std::string &empty_directory, pid_t watcher, int answer) {
+  prepare_for_nvml();
+  if (getppid() != watcher) _exit(1);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
 
   std::string text;
   const Error error = answer_to(options, empty_directory, &text);
   node::write_all(answer, error ? node::format_probe_error(error) : text);
   _exit(0);  // nothing of NVML's own that might want to hang at the end
+}
+
+[[noreturn]] void serve(const Options &options) {
+  const ScopedFd answers(fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0));
+  prepare_for_nvml();
+  probe::ProcessLister lister;
+  const Error unusable = lister.open(options.nvml);
+  for (char question; read(STDIN_FILENO, &question, 1) == 1;) {
+    std::string text;
+    const Error error = unusable ? unusable : lister.list(&text);
+    if (!node::write_all(answers.get(), error ? node::format_probe_error(error) : text)) break;
+  }
+  _exit(0);
 }
 
 // Returns false when the child is still there at the deadline. SIGCHLD is blocked.
@@ -200,7 +224,8 @@ Error watch(const Options &options, std::string *answer) {
 }
 
 constexpr std::string_view kUsage =
-    "usage: vgpu-probe [--processes | --measure UUID] [--nvml LIBRARY] [--hwloc-xml FILE] [--deadline-ms MS]\n";
+    "usage: vgpu-probe [--processes | --serve | --measure UUID] [--nvml LIBRARY] [--hwloc-xml FILE] [--deadline-ms "
+    "MS]\n";
 constexpr std::string_view kVersion = "vgpu-probe (slurm-vgpu) " VGPU_VERSION "\n";
 
 }  // namespace
@@ -216,6 +241,7 @@ int main(int argc, char **argv) {
     node::write_all(STDERR_FILENO, kUsage);
     return 2;
   }
+  if (options.serve) serve(options);
   std::string answer;
   const Error error = watch(options, &answer);
   if (error) answer = node::format_probe_error(error);

@@ -156,11 +156,25 @@ std::optional<std::map<int, int>> read_utilization(const nvml::Calls &calls, nvm
   return shares;
 }
 
-void read_processes(const nvml::Calls &calls, const char *uuid, std::vector<node::GpuProcess> *processes) {
+// What is in use without the driver's reserve, which some drivers count as used in the second version as well, all in the first.
+std::optional<std::uint64_t> read_in_use(const nvml::Calls &calls, nvml::Device device) {
+  nvml::Memory memory = {};
+  if (calls.memory_info(device, &memory) != nvml::kSuccess) return {};
+  nvml::Memory2 more = {nvml::kMemory2, 0, 0, 0, 0};
+  if (calls.memory_info_2 == nullptr || calls.memory_info_2(device, &more) != nvml::kSuccess) return memory.used;
+  return more.used < memory.used ? more.used : more.used - std::min(more.used, more.reserved);
+}
+
+void read_processes(const nvml::Calls &calls, const std::string &uuid, std::vector<node::GpuProcess> *processes,
+                    node::MemoryInUse *in_use) {
   nvml::Device device = nullptr;
-  if (calls.device_by_uuid(uuid, &device) != nvml::kSuccess) return;
+  if (calls.device_by_uuid(uuid.c_str(), &device) != nvml::kSuccess) return;
+  const auto before = read_in_use(calls, device);
   std::vector<nvml::Process> found;
   if (!list_processes(calls.compute_processes, device, &found)) return;
+  // Of what comes or goes meanwhile the list may show some. Less in use is in favour of those in the list.
+  const auto after = read_in_use(calls, device);
+  if (before && after) in_use->emplace(uuid, std::min(*before, *after));
   const auto shares = !found.empty() ? read_utilization(calls, device) : std::nullopt;
   for (const nvml::Process &process : found) {
     const unsigned long long bytes = process.used_memory;
@@ -189,15 +203,27 @@ Error probe_nvml(const std::string &library, node::Node *node) {
   return read_devices(calls, node);
 }
 
-Error probe_processes(const std::string &library, std::vector<node::GpuProcess> *processes) {
-  nvml::Calls calls = {};
-  if (Error error = start_nvml(library, &calls)) return error;
-  if (calls.compute_processes == nullptr || calls.device_by_uuid == nullptr) {
+Error ProcessLister::open(const std::string &library) {
+  if (Error error = start_nvml(library, &calls_)) return error;
+  if (calls_.compute_processes == nullptr || calls_.device_by_uuid == nullptr) {
     return make_error(Fault::foreign, "%s cannot list processes; update the driver", library.c_str());
   }
-  node::Node node;
-  if (Error error = read_devices(calls, &node)) return error;
-  for (const node::NodeDevice &device : node.devices) read_processes(calls, device.identity.uuid, processes);
+  return {};
+}
+
+Error ProcessLister::list(std::string *text) {
+  // MIG instances come and go.
+  constexpr unsigned kListsPerLook = 100;
+  if (lists_++ % kListsPerLook == 0) {
+    node::Node node;
+    if (Error error = read_devices(calls_, &node)) return error;
+    uuids_.clear();
+    for (const node::NodeDevice &device : node.devices) uuids_.emplace_back(device.identity.uuid);
+  }
+  std::vector<node::GpuProcess> processes;
+  node::MemoryInUse in_use;
+  for (const std::string &uuid : uuids_) read_processes(calls_, uuid, &processes, &in_use);
+  *text = format_processes(processes, in_use);
   return {};
 }
 

@@ -2,17 +2,29 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "node/node.h"
 #include "node/processes.h"
+#include "nvml_calls.h"
 
 namespace vgpu::probe {
 
 // Adds to `node`. A GPU that cannot be asked becomes a problem, and the others are still there.
 Error probe_nvml(const std::string &library, node::Node *node);
 
-// Who holds memory on them. A GPU that cannot be asked has none.
-Error probe_processes(const std::string &library, std::vector<node::GpuProcess> *processes);
+// Who holds memory on them, again and again: starting NVML takes longer than asking it.
+class ProcessLister {
+ public:
+  Error open(const std::string &library);
+  // In the form of processes.h. A GPU that cannot be asked has none.
+  Error list(std::string *text);
+
+ private:
+  nvml::Calls calls_ = {};
+  std::vector<std::string> uuids_;
+  unsigned lists_ = 0;
+};
 
 // The device file that opens a MIG instance to a process, as the driver's `capabilities` directory (in /proc) tells it;
 // empty if it does not.

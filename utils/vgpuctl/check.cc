@@ -2,6 +2,7 @@
 #include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -19,6 +20,7 @@
 #include "node/probe.h"
 #include "node/proc_files.h"
 #include "node/values.h"
+#include "node/watcher.h"
 #include "view.h"
 
 namespace vgpu::ctl {
@@ -113,6 +115,16 @@ void check_private_directory(Findings *findings) {
                  "'s, not yours; nothing in it is looked at, and vgpu-run refuses to run. Have it removed");
 }
 
+// Whether anybody audits; limits hold without.
+void check_watcher(const Options &options, Findings *findings) {
+  if (geteuid() != 0) return;  // only root sees the lock
+  if (node::watcher_runs(options.directory())) {
+    findings->ok("vgpu-watch: runs");
+  } else {
+    findings->warn(node::kNoWatcher);
+  }
+}
+
 void check_regions(const Options &options, Findings *findings) {
   const NodeView view = look(options, region::Detail::liveness);
   for (const Trouble &trouble : view.troubles) findings->fail(trouble.error);
@@ -170,6 +182,7 @@ int check(const Options &options) {
   check_directory(options, &findings);
   check_install(options, &findings);
   check_private_directory(&findings);
+  check_watcher(options, &findings);
   check_regions(options, &findings);
   if (options.pid != 0) check_process(options, &findings);
   return findings.show(wants_color(options.color));

@@ -5,8 +5,8 @@
 #include "node/contexts_file.h"
 #include "node/measure.h"
 #include "node/node.h"
+#include "node/plugstack.h"
 #include "node/values.h"
-#include "plugstack.h"
 
 namespace vgpu::ctl {
 
@@ -53,8 +53,8 @@ void check_known(const std::vector<node::NodeDevice> &devices, Findings *finding
 void check_contexts(const Options &options, Findings *findings) {
   node::Node node;
   if (read_node(options.directory().node_file(), region::Trust::root, &node)) return;  // has been said already
-  Plugstack site;  // where it says nothing, the plugin's own defaults hold
-  if (!read_plugstack(options, &site) && !site.bad_keys) site.config.context.add_to(&node.devices);
+  node::Plugstack site;  // where it says nothing, the plugin's own defaults hold
+  if (!node::read_plugstack(options.plugstack, &site) && !site.bad_keys) site.config.context.add_to(&node.devices);
   const std::string &state = site.config.state;
   std::vector<node::KnownContext> all;
   if (!state.empty()) {

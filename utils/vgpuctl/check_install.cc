@@ -9,7 +9,7 @@
 
 #include "findings.h"
 #include "node/install.h"
-#include "plugstack.h"
+#include "node/plugstack.h"
 
 namespace vgpu::ctl {
 
@@ -84,7 +84,7 @@ void check_plugin(const std::string &path, Findings *findings) {
   }
 }
 
-void check_line(const Options &options, const Plugstack &plugstack, Findings *findings) {
+void check_line(const Options &options, const node::Plugstack &plugstack, Findings *findings) {
   const std::string line = plugstack.where + ": ";
   if (plugstack.bad_keys) {
     findings->fail(plugstack.bad_keys);
@@ -105,7 +105,7 @@ void check_line(const Options &options, const Plugstack &plugstack, Findings *fi
   }
 }
 
-void check_plugstack(const Options &options, const Plugstack &plugstack, Findings *findings) {
+void check_plugstack(const Options &options, const node::Plugstack &plugstack, Findings *findings) {
   if (!plugstack.where.empty()) return check_line(options, plugstack, findings);
   std::string nothing;
   for (const std::string &include : plugstack.empty) nothing += "; nothing is included by " + include;
@@ -116,8 +116,8 @@ void check_plugstack(const Options &options, const Plugstack &plugstack, Finding
 }  // namespace
 
 void check_install(const Options &options, Findings *findings) {
-  Plugstack plugstack;
-  const Error no_plugstack = read_plugstack(options, &plugstack);
+  node::Plugstack plugstack;
+  const Error no_plugstack = node::read_plugstack(options.plugstack, &plugstack);
   if (no_plugstack) {
     findings->warn(no_plugstack);
   } else {

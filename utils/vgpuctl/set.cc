@@ -9,9 +9,9 @@
 #include "commands.h"
 #include "node/admission.h"
 #include "node/history.h"
+#include "node/plugstack.h"
 #include "node/print_error.h"
 #include "node/values.h"
-#include "plugstack.h"
 #include "status.h"
 
 namespace vgpu::ctl {
@@ -82,8 +82,8 @@ Error check_room(const Options &options, const RegionView &region, const std::ve
     larger.push_back(spec);
   }
   if (larger.empty()) return {};
-  Plugstack site;  // where it says nothing, nobody overcommits
-  Error unknown = read_plugstack(options, &site);
+  node::Plugstack site;  // where it says nothing, nobody overcommits
+  Error unknown = node::read_plugstack(options.plugstack, &site);
   if (!unknown) unknown = site.bad_keys;
   std::vector<Error> unreadable;
   const Error error = node::admit(options.directory(), site.config.overcommit_percent, region.job, larger, &unreadable);

@@ -54,11 +54,14 @@ std::vector<Combination> compared() {
           {90, {"2ms", "busy", kWave}, 1, lag, true}};
 }
 
-std::string description(const Combination &one) {
-  std::string text = one.program.kernels + " " + one.program.kind;
-  if (one.program.blocks_per_20us == 0) text += ", one block";
-  if (one.beside || one.cap == 10) text += ", beside the other";
-  return text;
+std::string description(const std::vector<Combination> &all, std::size_t index) {
+  const SmProgram &program = all[index].program;
+  std::string text = program.kernels + " " + program.kind;
+  if (program.blocks_per_20us == 0) text += ", one block";
+  const auto shares_with = [&](std::size_t other) {
+    return other < all.size() && all[std::max(index, other)].beside ? ", beside " + std::to_string(all[other].cap) : "";
+  };
+  return text + shares_with(index - 1) + shares_with(index + 1);
 }
 
 }  // namespace
@@ -101,13 +104,15 @@ void measure_combinations(const Session &session) {
     std::vector<Outcome> results[2];
     for (unsigned profile = 0; profile < 2; ++profile) {
       const std::vector<double> values =
-          session.calmly(std::string(kProfiles[profile].name) + ", rows " + std::to_string(from + 1) + " and on", [&] {
-            std::vector<double> flat;
-            for (const Outcome &outcome : outcomes(session, nodes[profile], group)) {
-              flat.insert(flat.end(), {outcome.free, outcome.capped});
-            }
-            return flat;
-          });
+          session.calmly(std::string(kProfiles[profile].name) + ", rows " + std::to_string(from + 1) + " to " +
+                             std::to_string(from + group.size()) + ", without limit and achieved",
+                         [&] {
+                           std::vector<double> flat;
+                           for (const Outcome &outcome : outcomes(session, nodes[profile], group)) {
+                             flat.insert(flat.end(), {outcome.free, outcome.capped});
+                           }
+                           return flat;
+                         });
       for (std::size_t i = 0; i < group.size(); ++i) results[profile].push_back({values[2 * i], values[2 * i + 1]});
     }
     for (std::size_t i = 0; i < group.size(); ++i) {
@@ -138,7 +143,8 @@ void measure_peers(const Session &session) {
   constexpr unsigned kTogether = 5;
   constexpr Window kWindow = {2 * kSecond, 3 * kSecond};
   const SmNode nodes[] = {SmNode(kProfiles[0].name, "", kTogether), SmNode(kProfiles[1].name, "", kTogether)};
-  const std::vector<Combination> all = compared();
+  std::vector<Combination> all = compared();
+  if (session.brief()) all.erase(all.begin(), all.end() - 2);
   std::printf("%4s %-32s %5s  %-8s %9s %9s %9s\n", "cap", "program", "ranks", "profile", "none", "by blocks", "ours");
   for (std::size_t from = 0, to = 0; from < all.size(); from = to) {
     for (unsigned lanes = 0; to < all.size() && (lanes < kTogether || all[to].beside); ++to)
@@ -150,17 +156,22 @@ void measure_peers(const Session &session) {
     for (unsigned profile = 0; profile < 2; ++profile) {
       for (const Limiter limiter : {Limiter::none, Limiter::peer, Limiter::ours}) {
         const Window window = limiter == Limiter::none ? kFree : kWindow;
-        columns.push_back(session.calmly(
-            std::string("side by side, ") + kProfiles[profile].name + ", rows " + std::to_string(from + 1) + " and on",
-            [&] { return run_together(session, nodes[profile], group, limiter, window); }));
+        const char *name = limiter == Limiter::none   ? "without a limit"
+                           : limiter == Limiter::peer ? "by blocks"
+                                                      : "libvgpu";
+        columns.push_back(
+            session.calmly(std::string("side by side, ") + kProfiles[profile].name + ", " + name + ", rows " +
+                               std::to_string(from + 1) + " to " + std::to_string(to),
+                           [&] { return run_together(session, nodes[profile], group, limiter, window); }));
       }
     }
     for (std::size_t i = 0; i < group.size(); ++i) {
       const Combination &one = group[i];
-      std::vector<std::string> cells = {std::to_string(one.cap), description(one), std::to_string(one.ranks)};
+      const std::string what = description(group, i);
+      std::vector<std::string> cells = {std::to_string(one.cap), what, std::to_string(one.ranks)};
       for (const std::vector<double> &column : columns) cells.push_back(text(column[i], 1));
       for (unsigned profile = 0; profile < 2; ++profile) {
-        std::printf("%4u %-32s %5u  %-8s %9.1f %9.1f %9.1f\n", one.cap, description(one).c_str(), one.ranks,
+        std::printf("%4u %-32s %5u  %-8s %9.1f %9.1f %9.1f\n", one.cap, what.c_str(), one.ranks,
                     kProfiles[profile].name, columns[3 * profile][i], columns[3 * profile + 1][i],
                     columns[3 * profile + 2][i]);
       }

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """Puts what sm_bench measured into the documentation.
 
-  docs.py SM_TSV DOCS_DIR      the table into sm.md, and sm.svg beside it
+  docs.py SM_TSV DOCS_DIR      the tables into sm.md, and sm.svg beside it
 """
 import os
 import sys
 
-BEGIN, END = "<!-- begin measured -->\n", "<!-- end measured -->\n"
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 720, 260, 48, 16, 36
 
 
@@ -19,12 +18,44 @@ def read(path):
     return rows
 
 
-def table(rows):
-    lines = ["![utilisation of a job of two ranks whose limit is changed twice](sm.svg)\n",
-             "| cap | kernel | program | ranks | NVML lag, ms | without limit | achieved | overshoot, points | efficiency, % |",
-             "|---|---|---|---|---|---|---|---|---|"]
-    lines += ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join(lines) + "\n"
+def table(header, rows):
+    lines = [header, ["---"] * len(header)] + rows
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def combinations(rows):
+    profile = ["without limit", "achieved", "efficiency, %"]
+    header = ["cap", "kernel", "program", "ranks", "NVML lag, ms"]
+    header += [f"{name}: {column}" for name in ("ideal", "hardware") for column in profile]
+    return ("![utilisation of a job of two ranks whose limit is changed twice](sm.svg)\n\n" +
+            table(header, rows.get("combination", [])))
+
+
+def taken_again(rows):
+    lines = [f"- {what}: {first}, while {tasks} tasks wanted to run; then, with {tasks_then}: {second}"
+             for what, first, tasks, second, tasks_then in rows.get("again", [])]
+    return "\n".join(lines or ["Nothing."]) + "\n"
+
+
+def habits(rows):
+    return table(["what", "without a limit", "by blocks", "libvgpu", "unit"],
+                 [[what, none, peer, ours, unit] for what, unit, none, peer, ours in rows.get("habit", [])])
+
+
+def side_by_side(rows):
+    header = ["cap", "program", "ranks"]
+    header += [f"{name}: {column}" for name in ("ideal", "hardware")
+               for column in ("without limit", "by blocks", "libvgpu")]
+    return table(header, rows.get("side", []))
+
+
+def replace_section(text, name, content):
+    begin, end = f"<!-- begin measured {name} -->\n", f"<!-- end measured {name} -->\n"
+    head, found, rest = text.partition(begin)
+    _, closed, tail = rest.partition(end)
+    if not found or not closed:
+        sys.exit(f"docs.py: the markers of \"{name}\" are missing")
+    return head + begin + content + end + tail
 
 
 def plot(rows):
@@ -60,9 +91,12 @@ def main(measured, docs):
     rows = read(measured)
     path = os.path.join(docs, "sm.md")
     with open(path) as file:
-        before, rest = file.read().split(BEGIN)
+        text = file.read()
+    for name, content in (("combinations", combinations), ("habits", habits), ("side by side", side_by_side),
+                          ("again", taken_again)):
+        text = replace_section(text, name, content(rows))
     with open(path, "w") as file:
-        file.write(before + BEGIN + table(rows["combination"]) + END + rest.split(END)[1])
+        file.write(text)
     with open(os.path.join(docs, "sm.svg"), "w") as file:
         file.write(plot(rows["time"]))
 

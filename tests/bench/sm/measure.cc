@@ -47,6 +47,15 @@ void Session::row(const char *kind, const std::vector<std::string> &cells) const
   std::fputc('\n', table_);
 }
 
+void Session::wait_for_calm() const {
+  constexpr unsigned kLooks = 10;  // of a second each, at a time
+  for (unsigned look = 0; look < kLooks && patience_ >= kSecond; ++look, patience_ -= kSecond) {
+    Load load;
+    sleep_ns(kSecond);
+    if (load.mean() <= Load::most()) return;
+  }
+}
+
 void Session::tell_both(const std::string &what, const std::vector<double> &first, double tasks,
                         const std::vector<double> &second, double tasks_then) const {
   const auto list = [](const std::vector<double> &values) {

@@ -25,13 +25,15 @@ class Session {
   // A line of the table, with tabs between its cells.
   void row(const char *kind, const std::vector<std::string> &cells) const;
 
-  // Takes some values, and takes them once more if the machine was overloaded meanwhile. Both are printed, the second count.
+  // Takes some values, and takes them once more if the machine was overloaded meanwhile, when it no longer is or that
+  // took too long. Both are printed, the second count.
   template <class Take>
   std::vector<double> calmly(const std::string &what, Take take) const {
     Load load;
     std::vector<double> values = take();
     const double tasks = load.mean();
     if (brief_ || tasks <= Load::most()) return values;
+    wait_for_calm();
     Load load_again;
     const std::vector<double> again = take();
     tell_both(what, values, tasks, again, load_again.mean());
@@ -53,15 +55,19 @@ class Session {
     struct Watch;
     std::unique_ptr<Watch> watch_;
   };
+  void wait_for_calm() const;
   void tell_both(const std::string &what, const std::vector<double> &first, double tasks,
                  const std::vector<double> &second, double tasks_then) const;
 
   bool brief_;
   FILE *table_;
+  mutable std::uint64_t patience_ = 60 * kSecond;  // for the machine to calm down, of all parts together
 };
 
 inline constexpr std::uint64_t kStart = 300 * kMillisecond;  // until all ranks have their contexts
-inline constexpr std::uint64_t kRest = kSecond;              // how much longer programs run than they are measured
+// How much longer programs would run than they are measured: more than it takes a busy machine to read the device. They
+// are killed before.
+inline constexpr std::uint64_t kRest = 20 * kSecond;
 
 std::string text(double value, int digits);
 void wait_until(std::uint64_t instant);

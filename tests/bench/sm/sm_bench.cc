@@ -54,7 +54,9 @@ void measure_leader_loss(const Session &session) {
       const unsigned device = SmNode::device(0, kLag);
       SmJob job(node, device, {Limiter::ours, 50}, 4,
                 placed(SmProgram{"2ms", "busy"}.arguments(), device, now_ns() + 30 * kSecond));
-      wait_until(now_ns() + kStart + 2 * kSecond);
+      wait_until(now_ns() + kStart + session.time(2 * kSecond));
+      const std::uint64_t deadline = now_ns() + 20 * kSecond;
+      while (job.leader() < 0 && now_ns() < deadline) sleep_ns(20 * kMillisecond);
       const int leader = job.leader();
       if (leader < 0) throw Failure("no rank was elected");
       job.signal(static_cast<unsigned>(leader), number);
@@ -114,7 +116,7 @@ void measure_over_time(const Session &session) {
   const SmNode node("ideal");
   const unsigned device = SmNode::device(0, kLag), third = session.brief() ? 2 : 30;
   SmJob job(node, device, {Limiter::ours, 50}, 2,
-            placed(SmProgram{"2ms", "busy"}.arguments(), device, now_ns() + kStart + 10 * kSecond));
+            placed(SmProgram{"2ms", "busy"}.arguments(), device, now_ns() + kStart + 10 * kSecond + kRest));
   const std::uint64_t start = now_ns();
   std::vector<SmNode::Busy> before;
   unsigned percent = 50;
@@ -190,6 +192,7 @@ int main(int argc, char **argv) {
     if (arguments.size() >= 5 && std::isdigit(static_cast<unsigned char>(arguments.front().front())) != 0) {
       return run_combination(arguments);
     }
-    for (const std::string &part : arguments) run_part(Session(brief, nullptr), part);
+    const Session session(brief, nullptr);
+    for (const std::string &part : arguments) run_part(session, part);
   });
 }

@@ -5,10 +5,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "node/site_config.h"
-#include "options.h"
+#include "site_config.h"
 
-namespace vgpu::ctl {
+namespace vgpu::node {
 
 struct Plugstack {
   std::string file;                // the plugstack.conf that was read
@@ -17,12 +16,13 @@ struct Plugstack {
   std::string where;   // FILE:LINE that loads the plugin; empty: none does
   unsigned lines = 0;  // that load it; Slurm heeds the first
   bool required = false;
-  std::string plugin;  // where Slurm finds it; as it is written there, if nowhere
+  std::string plugin;             // where Slurm finds it; as it is written there, if nowhere
+  std::vector<std::string> keys;  // as they are written there
   Error bad_keys;
-  node::SiteConfig config;  // the plugin's own defaults where nothing was said, or with bad keys
+  SiteConfig config;  // the plugin's own defaults where nothing was said, or with bad keys
 };
 
-// Fault::not_found: there is no plugstack.conf.
-Error read_plugstack(const Options &options, Plugstack *plugstack);
+// `wanted`: the file; empty: Slurm's. Fault::not_found: there is none.
+Error read_plugstack(const std::string &wanted, Plugstack *plugstack);
 
-}  // namespace vgpu::ctl
+}  // namespace vgpu::node

@@ -7,10 +7,10 @@
 #include <fstream>
 #include <functional>
 
-#include "node/lists.h"
-#include "node/slurm_conf.h"
+#include "lists.h"
+#include "slurm_conf.h"
 
-namespace vgpu::ctl {
+namespace vgpu::node {
 
 namespace {
 
@@ -50,7 +50,7 @@ class ConfFile {
     unsigned number = 0;
     for (std::string text; std::getline(file, text);) {
       const std::string where = path + ":" + std::to_string(++number);
-      Strings words = node::split(std::string_view(text).substr(0, text.find('#')), " \t\r");
+      Strings words = split(std::string_view(text).substr(0, text.find('#')), " \t\r");
       if (words.size() >= 2 && strcasecmp(words[0].c_str(), "include") == 0) {
         include(words[1][0] == '/' ? words[1] : directory_of(path) + words[1], where, depth);
       } else if (!words.empty()) {
@@ -78,8 +78,8 @@ struct SlurmConf {
 };
 
 SlurmConf read_slurm_conf() {
-  SlurmConf found = {node::slurm_conf_paths("plugstack.conf").front(), ""};
-  for (const std::string &path : node::slurm_conf_paths("slurm.conf")) {
+  SlurmConf found = {slurm_conf_paths("plugstack.conf").front(), ""};
+  for (const std::string &path : slurm_conf_paths("slurm.conf")) {
     const ConfFile file(path);
     if (!file.is_readable()) continue;
     found.plugstack = directory_of(path) + "plugstack.conf";
@@ -98,7 +98,7 @@ SlurmConf read_slurm_conf() {
 // A name without a directory is looked for in PluginDir; where slurm.conf does not say which, where Slurm's packages have it.
 std::string find_plugin(const std::string &name, const SlurmConf &slurm_conf) {
   if (name.find('/') != name.npos) return name;
-  Strings folders = node::split(slurm_conf.plugin_path, ":");
+  Strings folders = split(slurm_conf.plugin_path, ":");
   if (folders.empty()) {
     folders = {directory_of(VGPU_PLUGIN), "/usr/lib/slurm", "/usr/lib64/slurm"};
     for (const std::string &folder : matching("/usr/lib/*/slurm-wlm")) folders.push_back(folder);
@@ -117,10 +117,10 @@ bool loads_plugin(const Line &line) {
 
 }  // namespace
 
-Error read_plugstack(const Options &options, Plugstack *plugstack) {
+Error read_plugstack(const std::string &wanted, Plugstack *plugstack) {
   const SlurmConf slurm_conf = read_slurm_conf();
   Plugstack found;
-  found.file = options.plugstack.empty() ? slurm_conf.plugstack : options.plugstack;
+  found.file = wanted.empty() ? slurm_conf.plugstack : wanted;
   const ConfFile file(found.file);
   if (!file.is_readable()) {
     return make_error(Fault::not_found, "%s cannot be read; give --plugstack=FILE if it is elsewhere",
@@ -132,12 +132,13 @@ Error read_plugstack(const Options &options, Plugstack *plugstack) {
     found.where = line.where;
     found.required = line.words[0] == "required";
     found.plugin = find_plugin(line.words[1], slurm_conf);
+    found.keys.assign(line.words.begin() + 2, line.words.end());
     std::vector<char *> keys;
-    for (std::size_t i = 2; i < line.words.size(); ++i) keys.push_back(const_cast<char *>(line.words[i].c_str()));
-    found.bad_keys = node::SiteConfig::parse(static_cast<int>(keys.size()), keys.data(), &found.config);
+    for (std::string &key : found.keys) keys.push_back(key.data());
+    found.bad_keys = SiteConfig::parse(static_cast<int>(keys.size()), keys.data(), &found.config);
   }
   *plugstack = std::move(found);
   return {};
 }
 
-}  // namespace vgpu::ctl
+}  // namespace vgpu::node
