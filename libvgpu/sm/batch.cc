@@ -28,14 +28,14 @@ constexpr std::uint64_t kBehindNs = 2'000;
 constexpr std::uint64_t kAtOnceNs = 1'000;
 
 // The batch's only launch was measured.
-void learn(Costs &costs, const Batch &batch, const BatchEnd &end, bool shared) {
+void learn(Costs &costs, const Batch &batch, const BatchEnd &end, Company company) {
   const std::uint64_t began = std::max(batch.arrived_ns, end.started_ns);
   std::uint64_t took = end.at_ns > began ? end.at_ns - began : 0;
   const Cost *cost = costs.find(batch.first.key);
   const std::uint64_t known = cost != nullptr ? cost->settled_ns.load(memory_order_relaxed) : 0;
   // Where the mark itself came after the launch had ended, it tells only that the launch took no longer.
   if (end.behind_ns <= kAtOnceNs && known != 0 && took > known && took < known + known / 2 + kAtOnceNs) took = known;
-  costs.learn(batch.first, took, shared);
+  costs.learn(batch.first, took, company);
 }
 
 }  // namespace
@@ -59,7 +59,12 @@ bool settle(const JobDevice &job, Meter &meter, Costs &costs, const Batch &batch
     const double most = (ahead ? kMostOfCosts : 1) * static_cast<double>(sums.cost_ns);
     if (most < static_cast<double>(sums.charged_ns)) charged *= most / static_cast<double>(sums.charged_ns);
   }
-  if (marked && batch.measured && !batch.interrupted) learn(costs, batch, end, shared);
+  if (marked && batch.measured && !batch.interrupted) {
+    learn(costs, batch, end,
+          shared                       ? Company::jobs
+          : has_contenders(job.usage) ? Company::ranks
+                                      : Company::none);
+  }
   if (!batch.guess) add_fading(job.pace, charged, cost, kPaceFadeNs / current_pace(job.pace));
 
   const std::int64_t difference = static_cast<std::int64_t>(charged) - static_cast<std::int64_t>(batch.prepaid_ns);

@@ -37,6 +37,11 @@ unsigned contenders(region::DeviceUsage &device, RankShare &rank_share, std::uin
   }
 }
 
+bool has_contenders(const region::DeviceUsage &device) {
+  const region::ContendersWord seen = region::ContendersWord::unpack(device.contenders.load(memory_order_relaxed));
+  return std::max(seen.count, seen.before) > 1;
+}
+
 BudgetGrant take_budget(region::DeviceUsage &device, RankShare &rank_share, const ChargeRate &rate,
                         const BudgetRequest &request, std::uint64_t now_ns) {
   const unsigned ranks = contenders(device, rank_share, now_ns);

@@ -58,6 +58,9 @@ struct BudgetGrant {
 // How many ranks there are to share with, this one among them.
 unsigned contenders(region::DeviceUsage &device, RankShare &rank_share, std::uint64_t now_ns);
 
+// Whether there were others lately.
+bool has_contenders(const region::DeviceUsage &device);
+
 BudgetGrant take_budget(region::DeviceUsage &device, RankShare &rank_share, const ChargeRate &rate,
                         const BudgetRequest &request, std::uint64_t now_ns);
 

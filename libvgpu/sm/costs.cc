@@ -27,6 +27,12 @@ constexpr std::uint64_t kUnmeasuredNs = 200'000;
 // The mean becomes a moving one after this many. Smaller: the mean of a kernel whose duration varies drifts. Larger: it
 // follows a kernel that became slower more slowly.
 constexpr std::uint32_t kMeanWeight = 16;
+// Among other ranks of the job, of which each may have the device for a while before the launch, the estimate follows a
+// low quantile instead, the quarter: down by at most a fourth at a time, up by at most a twelfth. With the mean, ranks
+// whose measurements met more of the others' work would launch less: in the model, of four ranks with the same kernels
+// one gets a tenth of another's time. Larger steps follow each measurement, smaller ones correct a first one that was
+// late for too long.
+constexpr std::uint64_t kQuantileDown = 4, kQuantileUp = 12;
 // How much of typical_ns() the latest measurement is: one part in this many. feedback.cc takes from it how much a launch
 // at the edge of a window can shift. With 1 it would be the last measured launch, whichever that was; larger, it does
 // not follow a program that goes on to other kernels.
@@ -127,7 +133,7 @@ void Costs::learn_family(const LaunchKey &launch, std::uint64_t cost_ns) {
   family.next.store(next + 1, memory_order_relaxed);
 }
 
-void Costs::learn(const LaunchKey &launch, std::uint64_t took_ns, bool shared) {
+void Costs::learn(const LaunchKey &launch, std::uint64_t took_ns, Company company) {
   std::uint64_t took = std::clamp(took_ns, kLeastCostNs, kLargestCostNs);
   const std::uint64_t typical = typical_ns_.load(memory_order_relaxed);
   typical_ns_.store(typical == 0 ? took : moved(typical, took, kTypicalWeight, kTypicalWeight), memory_order_relaxed);
@@ -145,10 +151,13 @@ void Costs::learn(const LaunchKey &launch, std::uint64_t took_ns, bool shared) {
   cost->samples.store(samples + 1, memory_order_relaxed);
 
   std::uint64_t estimate;
-  if (shared) {
+  if (company == Company::jobs) {
     estimate = std::min(least, cost->least_before_ns.load(memory_order_relaxed));
   } else if (samples == 0) {
     estimate = took;
+  } else if (company == Company::ranks) {
+    const std::uint64_t known = cost->estimate_ns.load(memory_order_relaxed);
+    estimate = std::clamp(took, known - known / kQuantileDown, known + known / kQuantileUp);
   } else {
     const std::uint64_t mean = cost->estimate_ns.load(memory_order_relaxed);
     estimate = moved(mean, std::min(took, kOutlierFactor * mean), samples + 1, kMeanWeight);

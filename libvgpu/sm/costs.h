@@ -53,6 +53,9 @@ struct alignas(64) Cost {
 };
 static_assert(sizeof(Cost) == 64);
 
+// Who else uses the device, whose time may be measured as well.
+enum class Company : std::uint8_t { none, ranks, jobs };
+
 class Costs {
  public:
   // `blocks` is the size of the grid, `threads` that of a block.
@@ -79,8 +82,7 @@ class Costs {
   // What to charge a launch of which nothing is known.
   static std::uint64_t guess(const Cost &cost);
 
-  // `shared`: with other jobs, whose time is measured as well.
-  void learn(const LaunchKey &launch, std::uint64_t took_ns, bool shared);
+  void learn(const LaunchKey &launch, std::uint64_t took_ns, Company company);
 
   // Handles may be those of something else from now on, of one launch or of any: it is measured anew before it is
   // believed.

@@ -223,7 +223,7 @@ TEST_F(BatchTest, NothingIsLearnedFromACallThatTookTheHostLong) {
 
 TEST_F(BatchTest, AMarkThatCameAfterTheEndIsABoundOnly) {
   costs_->find_or_insert(launch_.key, 1);
-  for (int i = 0; i < 20; ++i) costs_->learn(launch_, 5 * kUs, false);
+  for (int i = 0; i < 20; ++i) costs_->learn(launch_, 5 * kUs, Company::none);
   Batch only = batch(0, 5 * kUs, 1);
   only.measured = true;
   charged(only, end(0, 7 * kUs, 0));

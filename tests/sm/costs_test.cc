@@ -20,9 +20,9 @@ class CostsTest : public testing::Test {
   LaunchKey kernel(int number, std::uint64_t blocks = 1) const {
     return Costs::launch_key(&functions_[number], blocks, 256);
   }
-  void measured(const LaunchKey &launch, std::uint64_t took, bool shared = false) {
+  void measured(const LaunchKey &launch, std::uint64_t took, Company company = Company::none) {
     costs_->find_or_insert(launch.key, ++now_);
-    costs_->learn(launch, took, shared);
+    costs_->learn(launch, took, company);
   }
   std::uint64_t estimate(const LaunchKey &launch) {
     return costs_->estimate(costs_->find_or_insert(launch.key, ++now_), launch);
@@ -144,11 +144,21 @@ TEST_F(CostsTest, TheMeanCounts) {
 
 TEST_F(CostsTest, AmongOtherJobsTheLeastCounts) {
   std::mt19937_64 random(2);
-  for (int i = 0; i < 100; ++i) measured(kernel(0), 200 * kUs + (random() % 4 != 0 ? random() % (5 * kMs) : 0), true);
+  for (int i = 0; i < 100; ++i) measured(kernel(0), 200 * kUs + (random() % 4 != 0 ? random() % (5 * kMs) : 0), Company::jobs);
   EXPECT_EQ(estimate(kernel(0)), 200 * kUs);
   // And it follows a kernel that became slower.
-  for (int i = 0; i < 130; ++i) measured(kernel(0), 600 * kUs + (random() % 4 != 0 ? random() % (5 * kMs) : 0), true);
+  for (int i = 0; i < 130; ++i) measured(kernel(0), 600 * kUs + (random() % 4 != 0 ? random() % (5 * kMs) : 0), Company::jobs);
   EXPECT_EQ(estimate(kernel(0)), 600 * kUs);
+}
+
+// Many of which met the time of other ranks.
+TEST_F(CostsTest, AmongOtherRanksALowQuantileCounts) {
+  std::mt19937_64 random(3);
+  measured(kernel(0), 3 * kMs, Company::ranks);
+  for (int i = 0; i < 100; ++i)
+    measured(kernel(0), 20 * kUs + (random() % 2 != 0 ? random() % (5 * kMs) : 0), Company::ranks);
+  EXPECT_GE(estimate(kernel(0)), 20 * kUs);
+  EXPECT_LE(estimate(kernel(0)), 24 * kUs);
 }
 
 TEST_F(CostsTest, OneThatMetOtherWorkDoesLittle) {
