@@ -32,6 +32,7 @@ CUresult cuLibraryGetGlobal(CUdeviceptr *pointer, size_t *bytes, CUlibrary libra
 CUresult cuLibraryGetManaged(CUdeviceptr *pointer, size_t *bytes, CUlibrary library, const char *name);
 typedef struct CUkern_st *CUkernel;
 CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel);
+CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name);
 typedef struct CUDA_GRAPH_INSTANTIATE_PARAMS_st CUDA_GRAPH_INSTANTIATE_PARAMS;
 CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params);
 CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params);
@@ -77,6 +78,10 @@ CUresult cuFuncLoad(CUfunction function);
 #if CUDA_VERSION < 12050
 typedef struct CUctxCreateParams_st CUctxCreateParams;
 CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned int flags, CUdevice device);
+#endif
+
+#if CUDA_VERSION < 12080
+CUresult cuEventElapsedTime_v2(float *ms, CUevent start, CUevent end);
 #endif
 
 #if CUDA_VERSION < 13000

@@ -33,7 +33,7 @@ CUresult end(CUstream stream, Call call) {
 template <typename Call>
 CUresult destroy(CUstream stream, Call call) {
   const bool metered = launches_are_metered();
-  const bool captured = metered && sm::forget_capture(stream);
+  const bool captured = metered && sm::is_recording(stream) && sm::forget_capture(stream);
   if (metered) sm::forget_events_of(stream);
   if (metered) sm::forget_stream(stream);
   const CUresult result = call();

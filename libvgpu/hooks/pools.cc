@@ -91,7 +91,7 @@ CUresult free_async(CUdeviceptr pointer, Call call) {
   const CUresult result = call();
   if (result == CUDA_SUCCESS) note_pools_may_shrink();
   if (taken == Taken::not_ours) {
-    if (result == CUDA_SUCCESS) close_import(pointer);
+    if (result == CUDA_SUCCESS && __builtin_expect(has_imports(), false)) close_import(pointer);
     return result;
   }
   if (result != CUDA_SUCCESS) {

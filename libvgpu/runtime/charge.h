@@ -150,11 +150,13 @@ CUresult release(std::uint64_t key, Call call) {
   return result;
 }
 
-// Perhaps another process's, opened as a pool's pointer: that is freed as if it were ours.
-inline void close_import(std::uint64_t pointer) {
-  if (__builtin_expect(!has_imports(), true)) return;
-  import_closed(pointer);
-  note_untracked_growth();  // whose maker is gone may have been charged here
+// Out of line, or every free pays for it.
+[[gnu::noinline]] inline void freed_what_is_in_no_table(std::uint64_t pointer, CUresult result) {
+  // Perhaps another process's, opened as a pool's pointer: that is freed as if it were ours.
+  if (result == CUDA_SUCCESS && has_imports()) close_import(pointer);
+  // Perhaps a pool's: it goes back there.
+  note_pools_may_shrink();
+  recheck_pools_when_due();
 }
 
 template <typename Call>
@@ -167,10 +169,7 @@ CUresult release_pointer(std::uint64_t pointer, Call call) {
   if (__builtin_expect(result != CUDA_SUCCESS && taken != Taken::not_ours, false)) {
     put_back_pointer(pointer, allocation, taken);
   } else if (taken == Taken::not_ours) {
-    if (result == CUDA_SUCCESS) close_import(pointer);
-    // Perhaps a pool's: it goes back there.
-    note_pools_may_shrink();
-    recheck_pools_when_due();
+    freed_what_is_in_no_table(pointer, result);
   } else if (__builtin_expect(allocation.shared && taken != Taken::piece, false)) {
     leave_behind(allocation);
     settle_untracked(allocation.dev, region::Kind::data);

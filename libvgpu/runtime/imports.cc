@@ -10,6 +10,7 @@
 #include "look.h"
 #include "region/words.h"
 #include "runtime.h"
+#include "untracked_memory.h"
 
 namespace vgpu::runtime {
 
@@ -92,6 +93,11 @@ void import_closed(std::uint64_t key) {
   if (value == nullptr) return;
   resize(*all, value, static_cast<unsigned>(Dev::get(*value)), 0);
   all->by_key.erase(value);
+}
+
+void close_import(std::uint64_t key) {
+  import_closed(key);
+  note_untracked_growth();
 }
 
 bool has_imports() {

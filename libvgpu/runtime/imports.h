@@ -25,6 +25,8 @@ class Import {
 // It is no smaller than this.
 void import_is_at_least(std::uint64_t key, std::uint64_t bytes);
 void import_closed(std::uint64_t key);
+// The same, and a look is due: if its maker is gone, it may have been charged here.
+void close_import(std::uint64_t key);
 bool has_imports();  // cheap
 std::uint64_t explained_by_imports(unsigned dev);
 

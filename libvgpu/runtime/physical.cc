@@ -50,8 +50,7 @@ int change_references(Pieces &all, std::uint64_t number, int handles, int mappin
   if (handles_now != 0 || mappings_now != 0) return kNone;
   all.references.erase(word);
   if (is_import) {
-    import_closed(key_of(number));
-    note_untracked_growth();  // whose maker is gone may have been charged here
+    close_import(key_of(number));
     return kNone;
   }
   Allocation allocation;

@@ -186,6 +186,8 @@ test_the_package_goes_without_a_trace() {
   status_is 0
   run_on n1 find /usr /etc/slurm/ -name '*vgpu*' -not -path '*plugstack*' -not -name 'vgpu_submit.lua'
   equal "left on the node" "" "$output"
+  run_on n1 ls -d /var/lib/slurm-vgpu
+  status_is 2 # what was measured there
 }
 
 start_cluster

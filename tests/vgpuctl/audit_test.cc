@@ -60,9 +60,7 @@ TEST_F(VgpuctlAudit, FindsWhoIsCounted) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "the client is not sanitized and cannot load a library that is";
 #endif
-  // A figure for the context, and an NVML that shows it at once: whatever the client does, it is counted in full.
-  setenv("SIMGPU_CONFIG", "context=64MiB; visibility_ms=0; device; memory=16GiB; device; memory=8GiB", 1);
-  const auto client = start_client(VGPU_BUILD_DIR "/utils/vgpu-run/vgpu-run --gpu-mem=1G --context=64M --");
+  const auto client = start_client(VGPU_BUILD_DIR "/utils/vgpu-run/vgpu-run --gpu-mem=1G --");
   Result result = audit();
   EXPECT_EQ(result.status, 0) << result.out << result.err;
   EXPECT_NE(result.out.find("|counted\n"), std::string::npos) << result.out;

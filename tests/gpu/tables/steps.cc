@@ -43,6 +43,16 @@ CUresult launch(const char *name, size_t times = 1) {
   return first_failure({result, CU(cuCtxSynchronize)()});
 }
 
+CUresult wait(size_t ms) {
+  constexpr size_t kStep_ms = 50;
+  CUresult result = CU(cuCtxSynchronize)();
+  for (size_t waited = 0; waited < ms && result == CUDA_SUCCESS; waited += kStep_ms) {
+    sleep_ms(kStep_ms);
+    result = CU(cuCtxSynchronize)();
+  }
+  return result;
+}
+
 CUresult take(std::vector<CUdeviceptr> *pieces, size_t bytes, size_t count, CUresult (*one)(CUdeviceptr *, size_t)) {
   for (size_t i = 0; i < count; ++i) {
     CUdeviceptr pointer = 0;
@@ -122,6 +132,7 @@ CUresult obey(const std::string &verb, size_t bytes, size_t count) {
   if (verb == "deep") return launch("deep");
   if (verb == "stack") return first_failure({CU(cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, bytes), launch("empty")});
   if (verb == "printf") return first_failure({CU(cuCtxSetLimit)(CU_LIMIT_PRINTF_FIFO_SIZE, bytes), launch("empty")});
+  if (verb == "wait") return wait(bytes);  // milliseconds
   if (verb == "malloc") return take(&held.linear, bytes, count, malloc_one);
   if (verb == "managed") return take(&held.linear, bytes, count, managed_one);
   if (verb == "free") return free_linear();
