@@ -48,8 +48,7 @@ bool settle(const JobDevice &job, Meter &meter, Costs &costs, const Batch &batch
   const auto cost = static_cast<double>(batch.cost_ns);
   // Where no mark tells when the device was done, the host may have seen it late.
   const bool marked = end.started_ns != 0;
-  const bool ahead =
-      marked && (batch.launches <= 1 || end.behind_ns > 2 * batch.cost_ns / batch.launches + kBehindNs);
+  const bool ahead = marked && (batch.launches <= 1 || end.behind_ns > 2 * batch.cost_ns / batch.launches + kBehindNs);
 
   double charged = covered;
   if (shared && !batch.guess) {
@@ -60,10 +59,7 @@ bool settle(const JobDevice &job, Meter &meter, Costs &costs, const Batch &batch
     if (most < static_cast<double>(sums.charged_ns)) charged *= most / static_cast<double>(sums.charged_ns);
   }
   if (marked && batch.measured && !batch.interrupted) {
-    learn(costs, batch, end,
-          shared                       ? Company::jobs
-          : has_contenders(job.usage) ? Company::ranks
-                                      : Company::none);
+    learn(costs, batch, end, shared ? Company::jobs : has_contenders(job.usage) ? Company::ranks : Company::none);
   }
   if (!batch.guess) add_fading(job.pace, charged, cost, kPaceFadeNs / current_pace(job.pace));
 

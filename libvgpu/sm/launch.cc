@@ -150,7 +150,8 @@ bool spend_in_context(const Work &work, CUstream stream) {
   const auto dev = static_cast<unsigned>(place->dev);
   ThreadOnDevice &thread = on_devices[dev % kDevices];
   const Cost *cost = fast_path.costs->find_in_home_slot(Costs::key(work.function, work.blocks, work.threads));
-  const bool in_batch = thread.credit.dev == dev && thread.context == place->serial && thread.streams.has_recent(stream);
+  const bool in_batch =
+      thread.credit.dev == dev && thread.context == place->serial && thread.streams.has_recent(stream);
   return (in_batch && cost != nullptr && spend(thread.credit, *cost)) || percent_of(dev) >= 100;
 }
 
@@ -186,8 +187,8 @@ void Launch::wait_for_budget(Process &state, const runtime::Place &place, const 
     const std::uint32_t percent = percent_of(dev);
     look_at_marks(state, place, {});
     const std::uint64_t now = monotonic_ns();
-    const Decision decision = percent < 100 ? decide(job, device.meter, state.costs, key, thread.credit, percent, now)
-                                            : Decision{};
+    const Decision decision =
+        percent < 100 ? decide(job, device.meter, state.costs, key, thread.credit, percent, now) : Decision{};
     // Before it waits as well: the device may be done with it by then.
     if (thread.credit.open) end_batch(state, thread, place.serial);
     if (percent >= 100) break;
@@ -272,8 +273,7 @@ void after_synchronize() {
   if (synchronisation.ends_batch) {
     const std::uint64_t latency = device.marks.sync_latency_ns.load(memory_order_relaxed);
     const std::uint64_t end = std::max(synchronisation.batch.arrived_ns, now - std::min(now, latency));
-    if (settle(job_device(*state, dev), device.meter, state->costs, synchronisation.batch, {end},
-               percent_of(dev)))
+    if (settle(job_device(*state, dev), device.meter, state->costs, synchronisation.batch, {end}, percent_of(dev)))
       wake_all(runtime::job_region().generation());
   }
   runtime::Place place;

@@ -13,8 +13,8 @@ namespace vgpu::sm {
 
 namespace {
 
-using std::memory_order_acquire;
 using std::memory_order_acq_rel;
+using std::memory_order_acquire;
 using std::memory_order_relaxed;
 using std::memory_order_release;
 using std::memory_order_seq_cst;

@@ -67,7 +67,8 @@ bool open_batch(LaunchCredit &credit, const Decision &decision) {
   credit.open = true;
   credit.pace = decision.pace;
   credit.launches_before = credit.launches++;
-  credit.batch = {decision.launch, 0, decision.cost_ns, decision.price_ns, 1, decision.measure, decision.cost_ns == 0, false};
+  credit.batch = {decision.launch,       0,    decision.cost_ns, decision.price_ns, 1, decision.measure,
+                  decision.cost_ns == 0, false};
   const auto more = static_cast<std::uint64_t>(static_cast<double>(rest) / decision.pace);
   // A batch that has no room for another such launch ends here: later, when the next launch comes, the device may have
   // been idle.

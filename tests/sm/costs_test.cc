@@ -60,7 +60,8 @@ TEST_F(CostsTest, TwentyThousandSizesFit) {
   measured(kernel(1), 30 * kUs);
   for (std::uint64_t blocks = 1; blocks <= 20'000; blocks += 7) {
     ASSERT_NEAR(static_cast<double>(estimate(kernel(0, blocks))), static_cast<double>(blocks * 100),
-                static_cast<double>(blocks * 25)) << blocks;
+                static_cast<double>(blocks * 25))
+        << blocks;
   }
   EXPECT_EQ(estimate(kernel(1)), 30 * kUs);
 }
@@ -144,10 +145,12 @@ TEST_F(CostsTest, TheMeanCounts) {
 
 TEST_F(CostsTest, AmongOtherJobsTheLeastCounts) {
   std::mt19937_64 random(2);
-  for (int i = 0; i < 100; ++i) measured(kernel(0), 200 * kUs + (random() % 4 != 0 ? random() % (5 * kMs) : 0), Company::jobs);
+  for (int i = 0; i < 100; ++i)
+    measured(kernel(0), 200 * kUs + (random() % 4 != 0 ? random() % (5 * kMs) : 0), Company::jobs);
   EXPECT_EQ(estimate(kernel(0)), 200 * kUs);
   // And it follows a kernel that became slower.
-  for (int i = 0; i < 130; ++i) measured(kernel(0), 600 * kUs + (random() % 4 != 0 ? random() % (5 * kMs) : 0), Company::jobs);
+  for (int i = 0; i < 130; ++i)
+    measured(kernel(0), 600 * kUs + (random() % 4 != 0 ? random() % (5 * kMs) : 0), Company::jobs);
   EXPECT_EQ(estimate(kernel(0)), 600 * kUs);
 }
 

@@ -206,8 +206,8 @@ class Simulation final : public Scenario::Control {
     if (rank.state != Rank::running) return;
     rank.waiting = false;
     const Program &program = *rank.program;
-    const bool synchronises = program.sync_each ? rank.launched_ns != 0
-                                                : program.work_ns != 0 && rank.launched_ns >= program.work_ns;
+    const bool synchronises =
+        program.sync_each ? rank.launched_ns != 0 : program.work_ns != 0 && rank.launched_ns >= program.work_ns;
     if (synchronises) {
       rank.launched_ns = 0;
       before_synchronize(rank);
@@ -302,7 +302,8 @@ class Simulation final : public Scenario::Control {
   }
 
   static void use_stream(Rank &rank, unsigned stream) {
-    if (std::find(rank.streams.begin(), rank.streams.end(), stream) == rank.streams.end()) rank.streams.push_back(stream);
+    if (std::find(rank.streams.begin(), rank.streams.end(), stream) == rank.streams.end())
+      rank.streams.push_back(stream);
   }
 
   void mark(Rank &rank, std::uint64_t &at) {

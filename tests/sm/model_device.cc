@@ -57,7 +57,8 @@ std::uint64_t Device::next_ns() const {
 void Device::advance(std::uint64_t to_ns) {
   const std::uint64_t ran = to_ns - now_ns_;
   if (current_ >= 0 && !running_.empty()) {
-    const bool computes = std::any_of(running_.begin(), running_.end(), [](const Item *item) { return item->occupancy > 0; });
+    const bool computes =
+        std::any_of(running_.begin(), running_.end(), [](const Item *item) { return item->occupancy > 0; });
     if (computes) processes_[static_cast<unsigned>(current_)].busy_ns += ran;
     for (Item *item : running_) item->remaining_ns -= std::min(ran, item->remaining_ns);
     slice_left_ns_ -= std::min(slice_left_ns_, ran);

@@ -84,9 +84,10 @@ Tally run_mixes(std::uint64_t seed, unsigned count, const Habits &device) {
     tally.worst = std::min(tally.worst, reached);
     tally.most = std::max(tally.most, percent - cap);
   }
-  std::printf("seed %llu, %u mixes: %u under 95 %%, %u under 90 %%, %u over by more than 3; from %.1f %% to %+.2f points\n",
-              static_cast<unsigned long long>(seed), count, tally.under_95, tally.under_90, tally.over_3, tally.worst,
-              tally.most);
+  std::printf(
+      "seed %llu, %u mixes: %u under 95 %%, %u under 90 %%, %u over by more than 3; from %.1f %% to %+.2f points\n",
+      static_cast<unsigned long long>(seed), count, tally.under_95, tally.under_90, tally.over_3, tally.worst,
+      tally.most);
   return tally;
 }
 // Another one in each run, so that nothing is tuned to some seeds; VGPU_MODEL_SEED repeats it.
@@ -150,13 +151,9 @@ TEST_F(Hardware, LaunchesThatAreFarApart) {
   expect_holds("20 us every 50", {.kernels = {20 * kUs}, .host_ns = 50 * kUs}, 95);
 }
 
-TEST_F(Hardware, SizesWithoutNumber) {
-  expect_holds("20,000 sizes", {.kernels = {200 * kUs}, .most_blocks = 20'000});
-}
+TEST_F(Hardware, SizesWithoutNumber) { expect_holds("20,000 sizes", {.kernels = {200 * kUs}, .most_blocks = 20'000}); }
 
-TEST_F(Hardware, AHostThatIsInterrupted) {
-  expect_holds("200 us", {.kernels = {200 * kUs}, .interrupted = 50}, 92);
-}
+TEST_F(Hardware, AHostThatIsInterrupted) { expect_holds("200 us", {.kernels = {200 * kUs}, .interrupted = 50}, 92); }
 
 TEST_F(Hardware, CopiesAreNotTakenForKernels) {
   expect_holds("as long as kernels", {.kernels = {500 * kUs}, .copy_ns = 500 * kUs}, 65);
