@@ -4,6 +4,7 @@
 #include "driver/flags.h"
 #include "driver/table.h"
 #include "sm/held.h"
+#include "sm/marks.h"
 
 using namespace vgpu;
 using namespace vgpu::driver;
@@ -34,6 +35,7 @@ CUresult destroy(CUstream stream, Call call) {
   const bool metered = launches_are_metered();
   const bool captured = metered && sm::is_recording(stream) && sm::forget_capture(stream);
   if (metered) sm::forget_events_of(stream);
+  if (metered) sm::forget_stream(stream);
   const CUresult result = call();
   if (captured && result != CUDA_SUCCESS) sm::note_capture(stream);
   return result;

@@ -7,6 +7,7 @@
 #include "sm/captures.h"
 #include "sm/first_launch.h"
 #include "sm/held.h"
+#include "sm/metered.h"
 
 using namespace vgpu;
 using namespace vgpu::driver;
@@ -53,6 +54,7 @@ int drop_context(unsigned number) {
     sm::forget_captures_of_closed_contexts();
     sm::forget_functions();
     sm::forget_held_of_closed_contexts();
+    sm::doubt_costs();
   }
   note_pools_may_shrink();
   recheck_pools_when_due();

@@ -23,6 +23,7 @@ CUresult instantiate(CUgraphExec *exec, CUgraph graph, Call call) {
 template <typename Call>
 CUresult update(CUgraphExec exec, CUgraph graph, Call call) {
   const CUresult result = call();
+  if (result == CUDA_SUCCESS && launches_are_metered()) sm::doubt_cost(exec);
   if (result == CUDA_SUCCESS && graphs_matter()) graph_instantiated(exec, graph);
   return result;
 }
@@ -110,6 +111,7 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdate
 }
 
 CUresult cuGraphExecDestroy(CUgraphExec exec) {
+  if (launches_are_metered()) sm::doubt_cost(exec);
   const CUresult result = REAL(cuGraphExecDestroy)(exec);
   if (result == CUDA_SUCCESS && graphs_matter()) graph_destroyed(exec);
   return result;

@@ -33,7 +33,7 @@ class MultiLaunch {
       in_context(i, [&](const CUDA_LAUNCH_PARAMS &one) {
         const sm::Work work =
             kernel(one.function, one.gridDimX, one.gridDimY, one.gridDimZ, one.blockDimX, one.blockDimY, one.blockDimZ);
-        if (!sm::pay(work)) launches_[i] = sm::Launch(work, one.hStream);
+        if (!sm::pay(work, one.hStream)) launches_[i] = sm::Launch(work, one.hStream);
       });
     }
   }
@@ -88,7 +88,7 @@ LaunchKernel driver_launch() {
 CUresult launch_in_context(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
                            unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
                            CUstream stream, void **params, void **extra) {
-  const bool paid = sm::spend_in_context(kernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z));
+  const bool paid = sm::spend_in_context(kernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z), stream);
   return (paid ? driver_launch() : launch_unpaid)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
                                                   shared_bytes, stream, params, extra);
 }
@@ -97,7 +97,7 @@ CUresult launch_in_context(CUfunction function, unsigned int grid_x, unsigned in
 CUresult launch_on_only_device(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
                                unsigned int block_x, unsigned int block_y, unsigned int block_z,
                                unsigned int shared_bytes, CUstream stream, void **params, void **extra) {
-  const bool paid = sm::spend_on_fast_path(kernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z));
+  const bool paid = sm::spend_on_fast_path(kernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z), stream);
   return (paid ? driver_launch() : launch_in_context)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
                                                       shared_bytes, stream, params, extra);
 }

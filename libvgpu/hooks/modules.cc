@@ -2,6 +2,7 @@
 #include "driver/flags.h"
 #include "runtime/charge.h"
 #include "sm/first_launch.h"
+#include "sm/metered.h"
 
 using namespace vgpu;
 using namespace vgpu::driver;
@@ -36,6 +37,8 @@ CUresult load(Loaded *loaded, Call call, Undo undo) {
 
 template <typename Call>
 CUresult unload(Call call) {
+  // The handles of its functions can be others' before the driver's call returns.
+  if (launches_are_metered()) sm::doubt_costs();
   const CUresult result = call();
   Place place;
   if (result == CUDA_SUCCESS && launches_are_metered()) sm::forget_functions();

@@ -12,9 +12,9 @@ using namespace vgpu::runtime;
 namespace {
 
 template <typename Wait>
-CUresult waited(Wait wait) {
+CUresult waited(sm::Awaited awaited, CUstream stream, Wait wait) {
   const bool is_metered = launches_are_metered();
-  if (is_metered) sm::before_synchronize();
+  if (is_metered) sm::before_synchronize(awaited, stream);
   const CUresult result = wait();
   if (is_metered) sm::after_synchronize();
   recheck_pools_when_due();
@@ -27,19 +27,19 @@ CUresult waited(Wait wait) {
 extern "C" {
 
 CUresult cuCtxSynchronize() {
-  return waited([] { return REAL(cuCtxSynchronize)(); });
+  return waited(sm::Awaited::context, nullptr, [] { return REAL(cuCtxSynchronize)(); });
 }
 CUresult cuCtxSynchronize_v2(CUcontext context) {
-  return waited([&] { return REAL(cuCtxSynchronize_v2)(context); });
+  return waited(sm::Awaited::event, nullptr, [&] { return REAL(cuCtxSynchronize_v2)(context); });
 }
 CUresult cuStreamSynchronize(CUstream stream) {
-  return waited([&] { return REAL(cuStreamSynchronize)(stream); });
+  return waited(sm::Awaited::stream, stream, [&] { return REAL(cuStreamSynchronize)(stream); });
 }
 CUresult cuStreamSynchronize_ptsz(CUstream stream) {
-  return waited([&] { return REAL(cuStreamSynchronize_ptsz)(stream); });
+  return waited(sm::Awaited::stream, per_thread(stream), [&] { return REAL(cuStreamSynchronize_ptsz)(stream); });
 }
 CUresult cuEventSynchronize(CUevent event) {
-  return waited([&] { return REAL(cuEventSynchronize)(event); });
+  return waited(sm::Awaited::event, nullptr, [&] { return REAL(cuEventSynchronize)(event); });
 }
 
 }  // extern "C"

@@ -119,8 +119,8 @@ struct alignas(kLine) DeviceUsage {
   Word lease;         // stamp:36 | epoch:19 | slot:9 of the elected rank; renewed by it, taken over when old, by CAS
   Word throttled_ns;  // any rank; only grows
   Word launches;      // any rank; only grows, in batches
-  Word charged_ns;    // any rank; only grows: the GPU time for which launches were let through
-  Word busy_until;    // any rank, by CAS: when the device is done with what was let through, if costs are right
+  Word charged_ns;    // any rank: the GPU time for which launches were let through, put right when they are done
+  Word reserved;      // earlier releases wrote it
   Word contenders;    // any rank, by CAS: how many ranks have launched lately
 };
 static_assert(sizeof(DeviceUsage) == 3 * kLine && offsetof(DeviceUsage, tat) == 2 * kLine);
@@ -170,6 +170,13 @@ constexpr std::size_t lanes_offset(unsigned ndev, unsigned slot, unsigned dev) {
 
 // ---- usage: the appendix of layout 2 --------------------------------------------------------------------------------
 
+// Any rank, by CAS. When the job had work on the device lately, see sm/coverage.h. Relaxed: each word is a number of its
+// own. Whatever is found here, time is charged at most once and at least nothing.
+inline constexpr unsigned kCoverageWords = 512;
+struct alignas(kLine) CoverageWords {
+  Word words[kCoverageWords];  // epoch:16 | a bit for each of 48 quanta
+};
+
 struct alignas(kLine) DeviceMore {
   // Leases, see lease.h: any rank, by CAS. Hints, relaxed: whoever believes a wild one looks too often or not at all.
   Word looker;  // which rank looks at NVML for all ranks
@@ -178,7 +185,11 @@ struct alignas(kLine) DeviceMore {
   // store. A number of its own that orders nothing; for display alone, nobody acts upon it.
   Word feedback;
   Word reserved[5];
-  Word reserved_lines[127][8];  // room for what later releases share, without another layout
+  // The SM limiter's (libvgpu/sm).
+  alignas(kLine) Word pace;  // cost:32 | charged:32, any rank, by CAS; a hint of how far launches overlap
+  Word reserved_pace[7];
+  CoverageWords coverage;
+  Word reserved_lines[62][8];  // room for what later releases share, without another layout
 };
 static_assert(sizeof(DeviceMore) == 128 * kLine && offsetof(DeviceMore, feedback) == 16);
 

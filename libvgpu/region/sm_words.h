@@ -1,6 +1,7 @@
 // The words of the SM limiter that hold more than one value. All zeroes is every word's initial state.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "words.h"
@@ -80,6 +81,38 @@ struct ContendersWord {
     return {Count::get(word), Before::get(word), Period::get(word)};
   }
   constexpr std::uint64_t pack() const { return Count::put(count) | Before::put(before) | Period::put(period); }
+};
+
+// In which parts of a period the job had work on a device, see sm/coverage.h.
+struct CoverageWord {
+  static constexpr unsigned kQuanta = 48;
+  using Bits = Field<0, kQuanta>;
+  using Epoch = Field<kQuanta, 16>;
+
+  std::uint64_t bits = 0;
+  std::uint64_t epoch = 0;
+
+  static constexpr CoverageWord unpack(std::uint64_t word) { return {Bits::get(word), Epoch::get(word)}; }
+  constexpr std::uint64_t pack() const { return Bits::put(bits) | Epoch::put(epoch); }
+};
+
+// Two sums that fade together: what was charged, and what the same launches would have cost one by one. In one word, so
+// that any rank can add to both at once.
+struct PaceWord {
+  float charged_ns = 0;
+  float cost_ns = 0;
+
+  // The job's user can write any number: what is no sum of times is none.
+  static constexpr PaceWord unpack(std::uint64_t word) {
+    const auto sum = [](std::uint64_t bits) {
+      const float value = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
+      return value >= 0 && value < 1e15f ? value : 0;
+    };
+    return {sum(word), sum(word >> 32)};
+  }
+  constexpr std::uint64_t pack() const {
+    return std::bit_cast<std::uint32_t>(charged_ns) | std::uint64_t{std::bit_cast<std::uint32_t>(cost_ns)} << 32;
+  }
 };
 
 }  // namespace vgpu::region

@@ -17,13 +17,6 @@ using std::memory_order_relaxed;
 constexpr unsigned kPeriodShift = 28;
 
 // Relaxed throughout: each word is a number of its own, and publishes nothing else.
-void occupy(region::Word &busy_until, std::uint64_t now_ns, std::uint64_t work_ns) {
-  std::uint64_t before = busy_until.load(memory_order_relaxed);
-  std::uint64_t from;
-  do {
-    from = before > now_ns + region::kLargestDebtNs ? now_ns : std::max(before, now_ns);
-  } while (!busy_until.compare_exchange_weak(before, from + work_ns, memory_order_relaxed));
-}
 
 }  // namespace
 
@@ -44,16 +37,20 @@ unsigned contenders(region::DeviceUsage &device, RankShare &rank_share, std::uin
   }
 }
 
+bool has_contenders(const region::DeviceUsage &device) {
+  const region::ContendersWord seen = region::ContendersWord::unpack(device.contenders.load(memory_order_relaxed));
+  return std::max(seen.count, seen.before) > 1;
+}
+
 BudgetGrant take_budget(region::DeviceUsage &device, RankShare &rank_share, const ChargeRate &rate,
                         const BudgetRequest &request, std::uint64_t now_ns) {
   const unsigned ranks = contenders(device, rank_share, now_ns);
   const std::uint64_t own = ranks > 1 ? rank_share.own_tat.load(memory_order_relaxed) : 0;
   const std::uint64_t saved_from = now_ns - (request.known ? kBurstNs : 0);
   const std::uint64_t step = rate.tat_step(request.cost_ns);
-  const bool quiet = device.busy_until.load(memory_order_relaxed) <= now_ns;
 
   std::uint64_t tat = device.tat.load(memory_order_relaxed);
-  std::uint64_t next, held;
+  std::uint64_t next;
   do {
     std::uint64_t start = tat > now_ns + region::kLargestDebtNs ? now_ns : tat;
     // A rank that had its part already comes after the others, or when no other rank came.
@@ -63,20 +60,13 @@ BudgetGrant take_budget(region::DeviceUsage &device, RankShare &rank_share, cons
     if (conforms > now_ns) return {false, conforms};
     start = std::max(start, saved_from);
     next = start + step;
-    const bool holds = request.measured && quiet && ranks > 1 && next < now_ns + request.first_ns;
-    held = holds ? now_ns + request.first_ns - next : 0;
-  } while (!device.tat.compare_exchange_weak(tat, next + held, memory_order_relaxed));
+  } while (!device.tat.compare_exchange_weak(tat, next, memory_order_relaxed));
 
   if (ranks > 1) {
     rank_share.own_tat.store(std::max(own, now_ns - kBurstNs) + step * ranks, memory_order_relaxed);
   }
   device.charged_ns.fetch_add(request.cost_ns, memory_order_relaxed);
-  occupy(device.busy_until, now_ns, rate.device_ns(request.work_ns));
-  return {true, 0, quiet && (ranks == 1 || next + held >= now_ns + request.first_ns), held};
-}
-
-void release_hold(region::DeviceUsage &device, std::uint64_t held_ns) {
-  if (held_ns != 0) device.tat.fetch_sub(held_ns, memory_order_relaxed);
+  return {true, 0};
 }
 
 void correct(region::DeviceUsage &device, const ChargeRate &rate, std::int64_t cost_ns) {

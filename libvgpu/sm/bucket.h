@@ -33,11 +33,6 @@ struct ChargeRate {
   std::uint32_t percent = 100;                   // the job's share, 1 to 99
   std::uint64_t ratio = region::TrimWord::kOne;  // NVML's correction of costs, in 1/65536
 
-  // How long the device is probably busy with what was charged `cost_ns`.
-  std::uint64_t device_ns(std::uint64_t cost_ns) const {
-    return static_cast<std::uint64_t>(static_cast<double>(cost_ns) / region::TrimWord::kOne *
-                                      static_cast<double>(ratio));
-  }
   std::uint64_t tat_step(std::uint64_t cost_ns) const {
     return static_cast<std::uint64_t>(static_cast<double>(cost_ns) * (100.0 / region::TrimWord::kOne) *
                                       static_cast<double>(ratio) / percent);
@@ -51,30 +46,23 @@ struct RankShare {
 };
 
 struct BudgetRequest {
-  std::uint64_t cost_ns = 0;   // to be charged
-  std::uint64_t first_ns = 0;  // the launch at hand
-  std::uint64_t work_ns = 0;   // that, and all that may follow it at once
-  bool known = true;           // false: the cost is a guess, which may not spend what was saved
-  // The launch at hand will be measured. Other ranks could use what the job has saved to launch at the same time, so it
-  // is held back until the measurement is over.
-  bool measured = false;
+  std::uint64_t cost_ns = 0;  // to be charged
+  bool known = true;          // false: the cost is a guess, which may not spend what was saved
 };
 
 struct BudgetGrant {
   bool granted = false;
   std::uint64_t until_ns = 0;  // when to ask again, if it was not
-  // No other launch of the job is on the device, nor will one be before this one is done, if costs are right.
-  bool alone = false;
-  std::uint64_t held_ns = 0;  // of `tat`, for release_hold() when the launch is done: see BudgetRequest::measured
 };
 
 // How many ranks there are to share with, this one among them.
 unsigned contenders(region::DeviceUsage &device, RankShare &rank_share, std::uint64_t now_ns);
 
+// Whether there were others lately.
+bool has_contenders(const region::DeviceUsage &device);
+
 BudgetGrant take_budget(region::DeviceUsage &device, RankShare &rank_share, const ChargeRate &rate,
                         const BudgetRequest &request, std::uint64_t now_ns);
-
-void release_hold(region::DeviceUsage &device, std::uint64_t held_ns);
 
 // Adds to what was charged, or, negative, takes from it.
 void correct(region::DeviceUsage &device, const ChargeRate &rate, std::int64_t cost_ns);

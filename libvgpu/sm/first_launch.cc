@@ -44,9 +44,9 @@ void forget_functions() {
   all->known.erase_if([](std::uint64_t, std::uint64_t) { return true; });
 }
 
-bool load_before_first_launch(const void *handle) {
+void load_before_first_launch(const void *handle) {
   const Known before = note(handle, launched);
-  if (before == launched) return false;
+  if (before == launched) return;
   // Loading may be unsafe in the eyes of somebody's capture.
   const RelaxedCapture relaxed;
   auto *loaded = static_cast<CUfunction>(const_cast<void *>(handle));
@@ -54,7 +54,6 @@ bool load_before_first_launch(const void *handle) {
       before == function ||
       (before == kernel && REAL(cuKernelGetFunction)(&loaded, reinterpret_cast<CUkernel>(loaded)) == CUDA_SUCCESS);
   if (is_function) REAL(cuFuncLoad)(loaded);
-  return true;
 }
 
 }  // namespace vgpu::sm

@@ -3,12 +3,13 @@
 // It goes one way: hook -> pay -> credit -> budget -> wait. A hook (metered.h) calls pay(), which spends the thread's
 // credit; that is all that happens to most launches. When the credit does not suffice, a Launch takes the next batch of
 // the job's budget (meter.h decides, bucket.h holds it), and while there is none it waits (wait.h), holding nothing.
-// Now and then a launch is measured (launch_timer.h), which teaches costs.h what to charge; its rank
-// may be the one that compares what was charged with what NVML says (utilisation_check.h, election.h, feedback.h).
+// What a batch of launches really took is charged when the device is done with it (marks.h, batch.h); single launches
+// teach costs.h how many may follow each other before that. The thread's rank may be the one that compares what was charged
+// with what NVML says (utilisation_check.h, election.h, feedback.h).
 #pragma once
 
 #include "captures.h"
-#include "launch_timer.h"
+#include "marks.h"
 #include "runtime/runtime.h"
 
 namespace vgpu::sm {
@@ -25,25 +26,37 @@ struct Process;
 // Whether the driver shows the process only one device. Then all its launches are on that, in whatever context.
 bool sees_one_device();
 
+// What a thread has on one device.
+struct ThreadOnDevice {
+  LaunchCredit credit;
+  BatchStreams streams;   // of the open batch
+  MarksInUse marks;       // of the open batch
+  std::uint32_t context;  // of the open batch, its serial number
+};
+
 // With what a thread pays without asking the driver for its context: the process sees only one device, and it is the
 // job's.
 struct FastPath {
-  LaunchCredit *credit;  // null: not this way
-  Costs *costs;          // of this process; a forked child finds it empty
+  ThreadOnDevice *thread;  // null: not this way
+  Costs *costs;            // of this process; a forked child finds it empty
 };
 [[gnu::tls_model("initial-exec")]] extern thread_local constinit FastPath fast_path;
 
 // Spends the thread's credit on the only device. True: the launch is paid for. Calls nothing.
-[[gnu::always_inline]] inline bool spend_on_fast_path(const Work &work) {
-  if (fast_path.credit == nullptr || captures.load(std::memory_order_relaxed) != 0) return false;
-  const Cost *cost = fast_path.costs->find_in_home_slot(work.function, work.blocks, work.threads);
-  return cost != nullptr && spend(*fast_path.credit, fast_path.credit->dev, *cost);
+[[gnu::always_inline]] inline bool spend_on_fast_path(const Work &work, CUstream stream) {
+  ThreadOnDevice *thread = fast_path.thread;
+  if (thread == nullptr || captures.load(std::memory_order_relaxed) != 0 || !thread->streams.has_recent(stream))
+    return false;
+  const Cost *cost = fast_path.costs->find_in_home_slot(Costs::key(work.function, work.blocks, work.threads));
+  return cost != nullptr && spend(thread->credit, *cost);
 }
 
 // Spends the thread's credit on the device of the current context.
-bool spend_in_context(const Work &work);
+bool spend_in_context(const Work &work, CUstream stream);
 // Before a launch. False: it is one of the few that need a Launch around them.
-inline bool pay(const Work &work) { return spend_on_fast_path(work) || spend_in_context(work); }
+inline bool pay(const Work &work, CUstream stream) {
+  return spend_on_fast_path(work, stream) || spend_in_context(work, stream);
+}
 
 // Before and after a launch that pay() did not pay for.
 class Launch {
@@ -51,22 +64,30 @@ class Launch {
   Launch() = default;
   [[gnu::noinline]] Launch(const Work &work, CUstream stream);
   CUresult finish(CUresult result) {
-    if (timer_ != nullptr) stop(result == CUDA_SUCCESS);
+    if (thread_ != nullptr) launched(result == CUDA_SUCCESS);
     return result;
   }
 
  private:
-  void start_deferred(Process &state, const runtime::Place &place, const Cost &cost);
-  void wait_for_budget(Process &state, const runtime::Place &place, Cost &cost, LaunchCredit &credit);
-  [[gnu::noinline]] void stop(bool launched);
+  void wait_for_budget(Process &state, const runtime::Place &place, const LaunchKey &key, CUstream stream);
+  [[gnu::noinline]] void launched(bool successfully);
 
-  CUstream stream_ = nullptr;
-  LaunchTimer *timer_ = nullptr;
-  bool first_launch_ = false;  // of its function
+  ThreadOnDevice *thread_ = nullptr;  // null: it opened no batch
+  unsigned dev_ = 0;
+  bool ends_ = false;  // the batch does, behind this launch
+  std::uint64_t called_ns_ = 0;
 };
 
-// Around a call in which the thread waits for the device: the credit goes back before it, timers are read after it.
-void before_synchronize();
+// What a call waits for.
+enum class Awaited : std::uint8_t { context, stream, event };
+// Around a call in which the thread waits for the device: the thread's batch ends and its credit goes back before it, and
+// marks are read after it.
+void before_synchronize(Awaited awaited, CUstream stream);
 void after_synchronize();
+
+// What was known by a handle may be known no more: an executable graph that was changed or destroyed, or all functions,
+// because a module went.
+void doubt_cost(const void *graph);
+void doubt_costs();
 
 }  // namespace vgpu::sm

@@ -1,4 +1,4 @@
-// What every hook that launches looks like: pay for the launch, launch, and finish a measurement.
+// What every hook that launches looks like: pay for the launch, launch, and mark what it took.
 #pragma once
 
 #include "driver/flags.h"
@@ -10,7 +10,7 @@ namespace vgpu::sm {
 // Without a limit there is only the call.
 template <typename Call>
 inline CUresult metered(const Work &work, CUstream stream, Call call) {
-  if (!driver::launches_are_metered() || pay(work)) return call();
+  if (!driver::launches_are_metered() || pay(work, stream)) return call();
   Launch launch(work, stream);
   return launch.finish(call());
 }

@@ -151,10 +151,6 @@ void note(UtilisationCheck &state, const region::DeviceUsage &device, std::uint6
 
 void compare_with_nvml(UtilisationCheck &state, unsigned dev, region::DeviceUsage &device, const Costs &costs,
                        std::uint64_t now_ns) {
-  if (state.revisions != costs.revisions()) {
-    state.revisions = costs.revisions();
-    state.feedback.forget(now_ns);
-  }
   region::TrimWord trim = region::TrimWord::unpack(device.trim.load(std::memory_order_relaxed));
   runtime::JobProcesses job;
   Observation seen;
@@ -187,7 +183,7 @@ void check_utilisation(UtilisationCheck &state, unsigned dev, region::DeviceUsag
   state.busy.store(false, std::memory_order_release);
 }
 
-void note_granted(UtilisationCheck &state, const region::DeviceUsage &device, std::uint64_t now_ns) {
+void note_charged(UtilisationCheck &state, const region::DeviceUsage &device, std::uint64_t now_ns) {
   if (state.busy.exchange(true, std::memory_order_acquire)) return;
   note(state, device, now_ns);
   state.busy.store(false, std::memory_order_release);

@@ -21,7 +21,7 @@ class BucketTest : public testing::Test {
   std::uint64_t use_until(std::uint64_t until, std::uint64_t cost, unsigned percent) {
     std::uint64_t got = 0;
     while (now_ < until) {
-      const BudgetGrant grant = take_budget(device_, rank_share_, {percent}, {cost, cost, cost, true}, now_);
+      const BudgetGrant grant = take_budget(device_, rank_share_, {percent}, {cost, true}, now_);
       if (grant.granted) {
         got += cost;
       } else {
@@ -54,23 +54,23 @@ TEST_F(BucketTest, WhatWasNotUsedIsKeptForABurstAndNoLonger) {
   use_until(now_ + kSecond, kMs, 50);
   now_ += 3600 * kSecond;
   std::uint64_t got = 0;
-  while (take_budget(device_, rank_share_, {50}, {kMs, kMs, kMs, true}, now_).granted) got += kMs;
+  while (take_budget(device_, rank_share_, {50}, {kMs, true}, now_).granted) got += kMs;
   EXPECT_GE(got, kBurstNs / 2);
   EXPECT_LE(got, kBurstNs / 2 + kMs);
 }
 
 TEST_F(BucketTest, AGuessMayNotSpendWhatWasSaved) {
   now_ += 3600 * kSecond;
-  EXPECT_TRUE(take_budget(device_, rank_share_, {50}, {kMs, kMs, kMs, false}, now_).granted);
-  const BudgetGrant second = take_budget(device_, rank_share_, {50}, {kMs, kMs, kMs, false}, now_);
+  EXPECT_TRUE(take_budget(device_, rank_share_, {50}, {kMs, false}, now_).granted);
+  const BudgetGrant second = take_budget(device_, rank_share_, {50}, {kMs, false}, now_);
   EXPECT_FALSE(second.granted);
   EXPECT_EQ(second.until_ns, now_ + 2 * kMs);
 }
 
 TEST_F(BucketTest, ALongKernelLeavesADebt) {
   use_until(now_ + kSecond, kMs, 10);
-  EXPECT_TRUE(take_budget(device_, rank_share_, {10}, {500 * kMs, 500 * kMs, 500 * kMs, true}, now_).granted);
-  const BudgetGrant next = take_budget(device_, rank_share_, {10}, {kMs, kMs, kMs, true}, now_);
+  EXPECT_TRUE(take_budget(device_, rank_share_, {10}, {500 * kMs, true}, now_).granted);
+  const BudgetGrant next = take_budget(device_, rank_share_, {10}, {kMs, true}, now_);
   EXPECT_FALSE(next.granted);
   EXPECT_NEAR(static_cast<double>(next.until_ns - now_), 5'000.0 * kMs, 11.0 * kMs);
 }
@@ -80,7 +80,7 @@ TEST_F(BucketTest, TheRatioIsPaidForToo) {
   const std::uint64_t from = now_;
   std::uint64_t got = 0;
   while (now_ < from + 100 * kSecond) {
-    const BudgetGrant grant = take_budget(device_, rank_share_, {50, 2 << 16}, {kMs, kMs, kMs, true}, now_);
+    const BudgetGrant grant = take_budget(device_, rank_share_, {50, 2 << 16}, {kMs, true}, now_);
     if (grant.granted)
       got += kMs;
     else
@@ -105,10 +105,9 @@ TEST_F(BucketTest, WhatWasChargedCanBePutRight) {
 TEST_F(BucketTest, NonsenseInTheWordsKeepsNobodyForEver) {
   for (const std::uint64_t nonsense : {~std::uint64_t{0}, now_ + 2 * region::kLargestDebtNs, std::uint64_t{1} << 63}) {
     device_.tat = nonsense;
-    device_.busy_until = nonsense;
     device_.contenders = nonsense;
     rank_share_.own_tat = nonsense;
-    EXPECT_TRUE(take_budget(device_, rank_share_, {50}, {kMs, kMs, kMs, true}, now_).granted) << nonsense;
+    EXPECT_TRUE(take_budget(device_, rank_share_, {50}, {kMs, true}, now_).granted) << nonsense;
     EXPECT_LT(device_.tat.load(), now_ + kSecond);
     now_ += kSecond;
   }
@@ -135,7 +134,7 @@ TEST_F(BucketTest, RanksGetTheSameTimeWhateverTheirLaunchesCost) {
   while (now_ < end) {
     const unsigned i = ready[0] <= ready[1] ? 0 : 1;
     now_ = std::max(now_, ready[i]);
-    const BudgetGrant grant = take_budget(device_, shares[i], {50}, {costs[i], costs[i], costs[i], true}, now_);
+    const BudgetGrant grant = take_budget(device_, shares[i], {50}, {costs[i], true}, now_);
     if (grant.granted) got[i] += costs[i];
     ready[i] = grant.granted ? now_ + 10'000 : grant.until_ns;
   }
@@ -152,7 +151,7 @@ TEST_F(BucketTest, NothingIsLeftOverForAnIdleRank) {
   std::uint64_t got = 0;
   while (now_ < from + 100 * kSecond) {
     contenders(device_, idle, now_);  // it is there, and takes nothing
-    const BudgetGrant grant = take_budget(device_, rank_share_, {50}, {2 * kMs, 2 * kMs, 2 * kMs, true}, now_);
+    const BudgetGrant grant = take_budget(device_, rank_share_, {50}, {2 * kMs, true}, now_);
     if (grant.granted)
       got += 2 * kMs;
     else
@@ -171,7 +170,7 @@ TEST_F(BucketTest, ManyAtOnceTakeNoMoreThanThereIs) {
       RankShare own{};
       while (clock.load() < now_ + 10 * kSecond) {
         const std::uint64_t at = clock.fetch_add(1000);
-        if (take_budget(device_, own, {50}, {20'000, 20'000, 20'000, true}, at).granted) got += 20'000;
+        if (take_budget(device_, own, {50}, {20'000, true}, at).granted) got += 20'000;
       }
     });
   }

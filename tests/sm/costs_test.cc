@@ -17,155 +17,225 @@ constexpr std::uint64_t kUs = 1'000, kMs = 1'000'000, kSecond = 1'000 * kMs;
 
 class CostsTest : public testing::Test {
  protected:
-  Cost &kernel(int number, std::uint64_t blocks = 1) { return costs_->find(&functions_[number], blocks, 256); }
-  std::int64_t measured(Cost &cost, std::uint64_t elapsed, bool alone = true, bool shared = false) {
-    return costs_->learn(cost, {elapsed, 0, alone, shared});
+  LaunchKey kernel(int number, std::uint64_t blocks = 1) const {
+    return Costs::launch_key(&functions_[number], blocks, 256);
   }
+  void measured(const LaunchKey &launch, std::uint64_t took, Company company = Company::none) {
+    costs_->find_or_insert(launch.key, ++now_);
+    costs_->learn(launch, took, company);
+  }
+  std::uint64_t estimate(const LaunchKey &launch) {
+    return costs_->estimate(costs_->find_or_insert(launch.key, ++now_), launch);
+  }
+  bool spends(LaunchCredit &credit, const LaunchKey &launch) { return spend(credit, *costs_->find(launch.key)); }
 
   std::unique_ptr<Costs> costs_ = std::make_unique<Costs>();
+  std::unique_ptr<DeviceUsage> device_ = std::make_unique<DeviceUsage>();
+  std::unique_ptr<DeviceMore> more_ = std::make_unique<DeviceMore>();
+  const JobDevice job_ = {*device_, more_->pace, more_->coverage};
+  std::uint64_t now_ = 0;
   long functions_[8];
 };
 
-TEST_F(CostsTest, SizesOfAFunctionAreDifferentLaunches) {
-  EXPECT_EQ(&kernel(0), &kernel(0));
-  EXPECT_NE(&kernel(0), &kernel(1));
-  EXPECT_NE(&kernel(0, 1), &kernel(0, 2));
+TEST_F(CostsTest, FunctionsAndOrdersOfMagnitudeAreDifferentLaunches) {
+  EXPECT_EQ(kernel(0).key, kernel(0).key);
+  EXPECT_NE(kernel(0).key, kernel(1).key);
+  EXPECT_NE(kernel(0, 1).key, kernel(0, 2).key);
+  EXPECT_EQ(kernel(0, 10'000).key, kernel(0, 10'100).key);
+  EXPECT_NE(kernel(0, 10'000).key, kernel(0, 12'500).key);
+  EXPECT_NE(Costs::key(&functions_[0], 10, 128), Costs::key(&functions_[0], 10, 256));
 }
 
-TEST_F(CostsTest, AFullTableStillAnswers) {
-  for (std::uint64_t blocks = 1; blocks < 20'000; ++blocks) kernel(0, blocks).key.load();
-  EXPECT_EQ(&kernel(0, 19'999), &kernel(0, 19'999));
+TEST_F(CostsTest, SizeClassesAreQuartersOfAnOctave) {
+  EXPECT_EQ(size_class(0), size_class(1));
+  EXPECT_EQ(size_class(8), size_class(4) + 4);
+  EXPECT_EQ(size_class(5), size_class(4) + 1);
+  EXPECT_EQ(size_class(std::uint64_t{1} << 40), 160u);
+  for (std::uint64_t blocks = 1; blocks < 100'000; ++blocks) ASSERT_LE(size_class(blocks), size_class(blocks + 1));
 }
 
-TEST_F(CostsTest, ANewSizeCostsWhatTheFunctionCostBefore) {
-  measured(kernel(0, 10), 300 * kUs);
-  EXPECT_EQ(Costs::estimate(kernel(0, 11)), 300 * kUs);
-  EXPECT_EQ(Costs::estimate(kernel(1, 10)), 0u);
+// As inference with changing shapes has: each of them is known after a few.
+TEST_F(CostsTest, TwentyThousandSizesFit) {
+  for (std::uint64_t blocks = 1; blocks <= 20'000; ++blocks) measured(kernel(0, blocks), blocks * 100);
+  measured(kernel(1), 30 * kUs);
+  for (std::uint64_t blocks = 1; blocks <= 20'000; blocks += 7) {
+    ASSERT_NEAR(static_cast<double>(estimate(kernel(0, blocks))), static_cast<double>(blocks * 100),
+                static_cast<double>(blocks * 25))
+        << blocks;
+  }
+  EXPECT_EQ(estimate(kernel(1)), 30 * kUs);
 }
 
-TEST_F(CostsTest, AGuessIsAtLeastTheTimeThatHasPassed) {
-  Cost &cost = kernel(0);
-  EXPECT_EQ(Costs::guess(cost, kSecond), kFirstGuessNs);
-  Costs::note_guess(cost, kFirstGuessNs, kSecond);
-  EXPECT_EQ(Costs::guess(cost, 2 * kSecond), kFirstGuessNs) << "nothing is measured, so that nothing is known";
-  cost.under_way = 1;
-  EXPECT_EQ(Costs::guess(cost, 2 * kSecond), kSecond);
+TEST_F(CostsTest, ANewSizeCostsAsMuchMoreAsItIsLarger) {
+  measured(kernel(0, 64), 300 * kUs);
+  EXPECT_EQ(estimate(kernel(0, 64)), 300 * kUs);
+  EXPECT_NEAR(static_cast<double>(estimate(kernel(0, 256))), 1200.0 * kUs, kUs);
+  EXPECT_NEAR(static_cast<double>(estimate(kernel(0, 16))), 75.0 * kUs, kUs);
+  EXPECT_EQ(estimate(kernel(1, 64)), 0u);
 }
 
-TEST_F(CostsTest, GuessesArePutRightByTheFirstMeasurement) {
-  Cost &cost = kernel(0);
-  Costs::note_guess(cost, 25 * kMs, kSecond);
-  Costs::note_guess(cost, 30 * kMs, kSecond);
-  EXPECT_EQ(measured(cost, 20 * kMs), -15 * static_cast<std::int64_t>(kMs));
-  EXPECT_EQ(Costs::estimate(cost), 20 * kMs);
+TEST_F(CostsTest, TheNearestSizeCounts) {
+  measured(kernel(0, 1), 10 * kUs);
+  measured(kernel(0, 1 << 20), 10 * kMs);
+  EXPECT_NEAR(static_cast<double>(estimate(kernel(0, 2))), 20.0 * kUs, kUs);
+  EXPECT_NEAR(static_cast<double>(estimate(kernel(0, 1 << 19))), 5.0 * kMs, kUs);
+}
+
+TEST_F(CostsTest, WhatWasNotUsedForLongestGoes) {
+  static long functions[100'000];
+  const LaunchKey used = Costs::launch_key(&functions[0], 1, 0);
+  measured(used, 30 * kUs);
+  // Many times what the table holds. One of them is used all the time.
+  for (const long &function : functions) {
+    measured(Costs::launch_key(&function, 1, 0), 20 * kUs);
+    costs_->find_or_insert(used.key, ++now_);
+  }
+  ASSERT_NE(costs_->find(used.key), nullptr);
+  EXPECT_EQ(costs_->find(Costs::key(&functions[1], 1, 0)), nullptr);
+  EXPECT_NE(costs_->find(Costs::key(&functions[99'999], 1, 0)), nullptr);
+}
+
+TEST_F(CostsTest, ARecycledHandleIsMeasuredAnew) {
+  measured(kernel(0), 30 * kUs);
+  measured(kernel(1), 40 * kUs);
+  for (int i = 0; i < 20; ++i) measured(kernel(2), 50 * kUs);
+  costs_->doubt(kernel(0).key);
+  EXPECT_EQ(costs_->find(kernel(0).key)->settled_ns.load(), 0u);
+  EXPECT_NE(costs_->find(kernel(1).key)->settled_ns.load(), 0u);
+  costs_->doubt_all();
+  EXPECT_EQ(costs_->find(kernel(2).key)->settled_ns.load(), 0u);
+  measured(kernel(2), 5 * kMs);
+  EXPECT_EQ(estimate(kernel(2)), 5 * kMs) << "whatever it was before";
+}
+
+TEST_F(CostsTest, AGuessNeverGrows) {
+  const Cost &cost = costs_->find_or_insert(kernel(0).key, kSecond);
+  EXPECT_EQ(Costs::guess(cost), kFirstGuessNs);
+  Meter meter{};
+  LaunchCredit credit;
+  std::uint64_t now = 100 * kSecond, longest = 0;
+  for (int launch = 0; launch < 40; ++launch) {
+    const std::uint64_t came = now;
+    Decision decision;
+    while (!(decision = decide(job_, meter, *costs_, kernel(0), credit, 50, now)).go) now = decision.until_ns;
+    longest = std::max(longest, now - came);
+    open_batch(credit, decision);
+    close_batch(credit);  // and no mark ever tells what it took
+  }
+  EXPECT_LE(longest, 2 * kFirstGuessNs) << "its own cost divided by the share";
 }
 
 TEST_F(CostsTest, WhatCannotBeMeasuredIsNotGuessedHighForEver) {
-  Cost &cost = kernel(0);
-  for (int i = 0; i < 16; ++i) Costs::note_guess(cost, Costs::guess(cost, kSecond), kSecond);
-  EXPECT_LT(Costs::guess(cost, 100 * kSecond), kMs);
+  Cost &cost = costs_->find_or_insert(kernel(0).key, kSecond);
+  cost.guesses = 16;
+  EXPECT_LT(Costs::guess(cost), kMs);
 }
 
 // Kernels that take now this long, now that long.
-TEST_F(CostsTest, TheMeanOfMeasurementsAloneCounts) {
+TEST_F(CostsTest, TheMeanCounts) {
   std::mt19937_64 random(1);
-  Cost &cost = kernel(0);
   double sum = 0;
   constexpr int kTimes = 2000;
   for (int i = 0; i < kTimes; ++i) {
-    const std::uint64_t took = 100 * kUs + random() % (800 * kUs);
-    measured(cost, took);
-    sum += static_cast<double>(Costs::estimate(cost));
+    measured(kernel(0), 100 * kUs + random() % (800 * kUs));
+    sum += static_cast<double>(estimate(kernel(0)));
   }
   EXPECT_NEAR(sum / kTimes, 500.0 * kUs, 20.0 * kUs);
 }
 
 TEST_F(CostsTest, AmongOtherJobsTheLeastCounts) {
   std::mt19937_64 random(2);
-  Cost &cost = kernel(0);
-  for (int i = 0; i < 100; ++i) measured(cost, 200 * kUs + (random() % 4 != 0 ? random() % (5 * kMs) : 0), false, true);
-  EXPECT_EQ(Costs::estimate(cost), 200 * kUs);
+  for (int i = 0; i < 100; ++i)
+    measured(kernel(0), 200 * kUs + (random() % 4 != 0 ? random() % (5 * kMs) : 0), Company::jobs);
+  EXPECT_EQ(estimate(kernel(0)), 200 * kUs);
   // And it follows a kernel that became slower.
-  for (int i = 0; i < 100; ++i) measured(cost, 600 * kUs + (random() % 4 != 0 ? random() % (5 * kMs) : 0), false, true);
-  EXPECT_EQ(Costs::estimate(cost), 600 * kUs);
+  for (int i = 0; i < 130; ++i)
+    measured(kernel(0), 600 * kUs + (random() % 4 != 0 ? random() % (5 * kMs) : 0), Company::jobs);
+  EXPECT_EQ(estimate(kernel(0)), 600 * kUs);
 }
 
-TEST_F(CostsTest, OneThatWasNotAloneAfterAllDoesLittle) {
-  Cost &cost = kernel(0);
-  for (int i = 0; i < 50; ++i) measured(cost, 20 * kUs);
-  measured(cost, 20 * kMs);
-  EXPECT_LT(Costs::estimate(cost), 25 * kUs);
+// Many of which met the time of other ranks.
+TEST_F(CostsTest, AmongOtherRanksALowQuantileCounts) {
+  std::mt19937_64 random(3);
+  measured(kernel(0), 3 * kMs, Company::ranks);
+  for (int i = 0; i < 100; ++i)
+    measured(kernel(0), 20 * kUs + (random() % 2 != 0 ? random() % (5 * kMs) : 0), Company::ranks);
+  EXPECT_GE(estimate(kernel(0)), 20 * kUs);
+  EXPECT_LE(estimate(kernel(0)), 24 * kUs);
+}
+
+TEST_F(CostsTest, OneThatMetOtherWorkDoesLittle) {
+  for (int i = 0; i < 50; ++i) measured(kernel(0), 20 * kUs);
+  measured(kernel(0), 20 * kMs);
+  EXPECT_LT(estimate(kernel(0)), 25 * kUs);
 }
 
 TEST_F(CostsTest, ShortLaunchesArePaidFromTheCredit) {
-  DeviceUsage device{};
   Meter meter{};
+  meter.measured_ns = 100 * kSecond;
   LaunchCredit credit;
-  Cost &cost = kernel(0);
-  for (int i = 0; i < 3; ++i) measured(cost, 20 * kUs);
-  EXPECT_FALSE(spend(credit, 0, cost));
-  ASSERT_TRUE(decide(device, meter, cost, credit, 50, 100 * kSecond).go);
+  measured(kernel(0), 20 * kUs);
+  EXPECT_FALSE(spends(credit, kernel(0)));
+  const Decision decision = decide(job_, meter, *costs_, kernel(0), credit, 50, 100 * kSecond);
+  ASSERT_TRUE(decision.go);
+  EXPECT_FALSE(open_batch(credit, decision));
   unsigned paid = 1;
-  while (spend(credit, 0, cost)) ++paid;
+  while (spends(credit, kernel(0))) ++paid;
   EXPECT_EQ(paid, kCreditBatchNs / (20 * kUs));
-  EXPECT_EQ(credit.remaining_ns, 0u);
-  EXPECT_EQ(device.charged_ns.load(), kCreditBatchNs);
+  EXPECT_EQ(device_->charged_ns.load(), kCreditBatchNs);
   EXPECT_EQ(credit.launches, paid);
+  const Batch batch = close_batch(credit);
+  EXPECT_EQ(batch.launches, paid);
+  EXPECT_EQ(batch.cost_ns, kCreditBatchNs);
+  EXPECT_EQ(batch.prepaid_ns, kCreditBatchNs);
+  EXPECT_EQ(credit.unspent_ns, 0u);
 }
 
-// The host's calls, one after another: 8 us for the first event, 1 us to ask, 400 ns to launch, 1 us for the second event.
-HostTimeline host_timeline(bool idle_before_start, bool idle_before_launch) {
-  return {idle_before_start, idle_before_launch, 100 * kUs, 108 * kUs, 109 * kUs, 109 * kUs + 400, 110 * kUs + 400};
+// Where launches overlap, so many more follow each other.
+TEST_F(CostsTest, ThePaceIsPaid) {
+  more_->pace = PaceWord{20e6f, 80e6f}.pack();
+  Meter meter{};
+  meter.measured_ns = 100 * kSecond;
+  LaunchCredit credit;
+  measured(kernel(0), 20 * kUs);
+  const Decision decision = decide(job_, meter, *costs_, kernel(0), credit, 50, 100 * kSecond);
+  EXPECT_FALSE(open_batch(credit, decision));
+  unsigned paid = 1;
+  while (spends(credit, kernel(0))) ++paid;
+  EXPECT_EQ(paid, 4 * kCreditBatchNs / (20 * kUs));
+  const Batch batch = close_batch(credit);
+  EXPECT_EQ(batch.cost_ns, 4 * kCreditBatchNs);
+  EXPECT_EQ(batch.prepaid_ns, kCreditBatchNs);
 }
 
-TEST(DeviceTime, BehindAnotherLaunchItIsAllTheDevices) {
-  EXPECT_EQ(device_time(host_timeline(false, false), 20 * kUs, 10 * kUs), 20 * kUs);
-}
-
-TEST(DeviceTime, AnIdleDeviceWaitsForTheHost) {
-  EXPECT_EQ(device_time(host_timeline(true, true), 25'200, 10 * kUs), 20 * kUs);
-}
-
-TEST(DeviceTime, WhenItBecameIdleIsNotKnown) {
-  // The first event can have been anywhere between 100 and 109 us, and the launch between 109 and 109.4 us.
-  const HostTimeline host = host_timeline(false, true);
-  EXPECT_EQ(device_time(host, 24 * kUs, 20 * kUs), 20 * kUs) << "nothing against what is known";
-  EXPECT_EQ(device_time(host, 24 * kUs, 12 * kUs), 24 * kUs - 9'400) << "at least";
-  EXPECT_EQ(device_time(host, 24 * kUs, 30 * kUs), 24 * kUs) << "at most";
-  EXPECT_EQ(device_time(host, 24 * kUs, 0), 24 * kUs) << "too much rather than too little";
-}
-
-TEST(DeviceTime, AnInterruptedHostTellsLittle) {
-  HostTimeline host = host_timeline(true, true);
-  host.end_returned_ns += 4 * kMs;
-  EXPECT_EQ(device_time(host, 25'200, 20 * kUs), 20 * kUs) << "the second event may have been long before";
-  EXPECT_EQ(device_time(host, 4 * kMs, 20 * kUs), 20 * kUs) << "or late";
-  host = host_timeline(true, true);
-  host.start_returned_ns += 4 * kMs, host.launch_called_ns += 4 * kMs, host.launch_returned_ns += 4 * kMs,
-      host.end_returned_ns += 4 * kMs;
-  EXPECT_EQ(device_time(host, 22 * kUs, 20 * kUs), 20 * kUs);
-  EXPECT_EQ(device_time(host, 4 * kMs + 25'200, 20 * kUs), 20 * kUs);
+TEST_F(CostsTest, ABatchThatIsFullEndsBehindItsLaunch) {
+  Meter meter{};
+  meter.measured_ns = 100 * kSecond;
+  LaunchCredit credit;
+  measured(kernel(0), 1500 * kUs);
+  EXPECT_TRUE(open_batch(credit, decide(job_, meter, *costs_, kernel(0), credit, 50, 100 * kSecond)));
 }
 
 TEST_F(CostsTest, WhatIsNotSpentGoesBack) {
-  DeviceUsage device{};
   Meter meter{};
+  meter.measured_ns = 100 * kSecond;
   LaunchCredit credit;
-  Cost &cost = kernel(0);
-  for (int i = 0; i < 3; ++i) measured(cost, 20 * kUs);
-  ASSERT_TRUE(decide(device, meter, cost, credit, 50, 100 * kSecond).go);
-  const std::uint64_t before = device.tat.load();
-  give_back(device, credit, 50);
-  EXPECT_EQ(device.tat.load(), before - 2 * (kCreditBatchNs - 20 * kUs));
-  EXPECT_EQ(device.charged_ns.load(), 20 * kUs);
+  measured(kernel(0), 20 * kUs);
+  open_batch(credit, decide(job_, meter, *costs_, kernel(0), credit, 50, 100 * kSecond));
+  const std::uint64_t before = device_->tat.load();
+  EXPECT_EQ(close_batch(credit).prepaid_ns, 20 * kUs);
+  give_back(*device_, credit, 50);
+  EXPECT_EQ(device_->tat.load(), before - 2 * (kCreditBatchNs - 20 * kUs));
+  EXPECT_EQ(device_->charged_ns.load(), 20 * kUs);
 }
 
-TEST_F(CostsTest, TheCreditOfOneDeviceDoesNotPayOnAnother) {
-  LaunchCredit credit = {0, kSecond, 0};
-  Cost &cost = kernel(0);
-  for (int i = 0; i < 3; ++i) measured(cost, 20 * kUs);
-  EXPECT_TRUE(spend(credit, 0, cost));
-  EXPECT_FALSE(spend(credit, 1, cost));
+TEST_F(CostsTest, ALaunchThatTheDriverRefusedCostsNothing) {
+  Meter meter{};
+  LaunchCredit credit;
+  open_batch(credit, decide(job_, meter, *costs_, kernel(0), credit, 50, 100 * kSecond));
+  cancel_batch(credit);
+  give_back(*device_, credit, 50);
+  EXPECT_EQ(device_->charged_ns.load(), 0u);
 }
 
 }  // namespace

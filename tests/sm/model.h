@@ -1,15 +1,15 @@
-// A made-up device with made-up ranks on a clock of their own, which run the limiter's very code: a discrete-event
-// simulation, in which hours pass in seconds.
+// A made-up device (model_device.h) with made-up ranks on a clock of their own, which run the limiter's very code: a
+// discrete-event simulation, in which hours pass in seconds.
 //
-// The device runs one kernel at a time, each process's in the order of their launches, and takes turns between processes.
-// An event is stamped when its stream comes there, whether or not the device has time for the stream: what is measured
-// around a kernel is too long whenever anything else was on the device. Threads wake late. NVML tells whole percents of
-// windows that ended some time ago. All of it is harder on the limiter than hardware is.
+// What marks.cc and launch.cc do with the driver is imitated here; all that depends on numbers only is the library's.
+// Threads wake late. NVML tells whole percents of windows that ended some time ago.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <vector>
+
+#include "model_device.h"
 
 namespace vgpu::sm::test {
 
@@ -17,11 +17,19 @@ inline constexpr std::uint64_t kUs = 1'000, kMs = 1'000'000, kSecond = 1'000'000
 
 struct Program {
   std::vector<std::uint64_t> kernels = {2 * kMs};  // durations; of several, each launch is one at random
+  std::vector<double> occupancy = {};              // of each of them, the part of the device that it fills; empty: all
   unsigned streams = 1;
   unsigned per_graph = 1;      // kernels in a launch
   std::uint64_t work_ns = 0;   // not 0: this much is launched and waited for ...
   std::uint64_t pause_ns = 0;  // ... and then there is a pause
   double spread = 0;           // of durations of one and the same kernel: 0.5 is from half to one and a half
+  bool sync_each = false;      // every launch is waited for
+  std::uint64_t host_ns = 0;   // what the host does between two launches
+  unsigned interrupted = 0;    // one launch in so many is followed by the host's absence of up to 4 ms; 0: none
+  std::uint64_t load_ns = 0;   // what the first launch of each kernel takes the host
+  std::uint64_t copy_ns = 0;   // of a copy behind each launch
+  // Not 0: every launch has a number of blocks between 1 and this, at random, and takes time in proportion to it.
+  std::uint64_t most_blocks = 0;
 };
 
 struct Job {
@@ -33,6 +41,8 @@ struct Job {
 struct Scenario {
   std::vector<Job> jobs;
   std::uint64_t nvml_lag_ns = 170 * kMs;
+  bool nvml = true;  // it answers
+  Habits device = kIdeal;
   std::uint64_t seed = 1;
   std::uint64_t warm_up_ns = kSecond;
   std::uint64_t measured_ns = 5 * kSecond;
@@ -46,7 +56,7 @@ struct Scenario {
     ~Control() = default;
   };
   std::vector<std::pair<std::uint64_t, std::function<void(Control &)>>> happenings = {};
-  double costs_are_off = 1;  // what events measure is this times what it should be
+  double costs_are_off = 1;  // what is charged is this times what it should be
 };
 
 struct JobOutcome {
@@ -54,6 +64,8 @@ struct JobOutcome {
   std::vector<double> by_rank;    // the same
   std::vector<double> over_time;  // in steps of kStepNs from the start
   double waits_per_second = 0;    // of a rank
+  std::uint64_t longest_wait_ns = 0;
+  std::uint64_t launches = 0;
 };
 inline constexpr std::uint64_t kStepNs = 100 * kMs;
 

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <map>
 
 #include "mixes.h"
@@ -64,18 +66,110 @@ INSTANTIATE_TEST_SUITE_P(Programs, Product, testing::Values("busy", "bursty", "s
                          [](const auto &info) { return std::string(info.param); });
 
 // Kernels nobody chose, each taking now longer, now shorter. Never too much; and nearly always enough.
-TEST(Mixes, AnyMixHolds) {
-  unsigned short_of = 0;
-  std::mt19937_64 random(7);
-  for (unsigned round = 0; round < 200; ++round) {
-    const Scenario mix = random_mix(random, round);
+struct Tally {
+  unsigned under_95 = 0, under_90 = 0, over_3 = 0;
+  double worst = 1000, most = -100;
+};
+Tally run_mixes(std::uint64_t seed, unsigned count, const Habits &device) {
+  Tally tally;
+  std::mt19937_64 random(seed);
+  for (unsigned round = 0; round < count; ++round) {
+    Scenario mix = random_mix(random, round);
+    mix.device = device;
     const unsigned cap = mix.jobs[0].percent;
-    const double percent = simulate(mix)[0].percent;
-    EXPECT_LE(percent, cap + kOvershoot) << "round " << round;
-    EXPECT_GE(percent, cap * 0.91) << "round " << round;
-    short_of += percent < cap * kEfficiency / 100;
+    const double percent = simulate(mix)[0].percent, reached = 100 * percent / cap;
+    tally.under_95 += reached < 95;
+    tally.under_90 += reached < 90;
+    tally.over_3 += percent > cap + 3;
+    tally.worst = std::min(tally.worst, reached);
+    tally.most = std::max(tally.most, percent - cap);
   }
-  EXPECT_LE(short_of, 12u) << "of 200";
+  std::printf(
+      "seed %llu, %u mixes: %u under 95 %%, %u under 90 %%, %u over by more than 3; from %.1f %% to %+.2f points\n",
+      static_cast<unsigned long long>(seed), count, tally.under_95, tally.under_90, tally.over_3, tally.worst,
+      tally.most);
+  return tally;
+}
+// Another one in each run, so that nothing is tuned to some seeds; VGPU_MODEL_SEED repeats it.
+std::uint64_t drawn_seed() {
+  const char *given = std::getenv("VGPU_MODEL_SEED");
+  return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
+}
+
+TEST(Mixes, NearlyEveryOneHolds) {
+  for (const std::uint64_t seed : {std::uint64_t{7}, std::uint64_t{8}, drawn_seed()}) {
+    const Tally tally = run_mixes(seed, 600, kIdeal);
+    EXPECT_LE(tally.under_95, 3u) << "repeat with VGPU_MODEL_SEED=" << seed;
+    EXPECT_EQ(tally.under_90, 0u) << "repeat with VGPU_MODEL_SEED=" << seed;
+    EXPECT_EQ(tally.over_3, 0u) << "repeat with VGPU_MODEL_SEED=" << seed;
+  }
+}
+
+TEST(Mixes, OnADeviceLikeHardwareAsWell) {
+  const std::uint64_t seed = drawn_seed();
+  const Tally tally = run_mixes(seed, 300, kHardware);
+  EXPECT_LE(tally.under_95, 2u) << "repeat with VGPU_MODEL_SEED=" << seed;
+  EXPECT_EQ(tally.under_90, 0u) << "repeat with VGPU_MODEL_SEED=" << seed;
+  EXPECT_EQ(tally.over_3, 0u) << "repeat with VGPU_MODEL_SEED=" << seed;
+}
+
+// ---- on a device like hardware, where NVML tells nothing ------------------------------------------------------------
+
+class Hardware : public testing::Test {
+ protected:
+  static JobOutcome run(const Program &program, unsigned cap, std::uint64_t warm_up_ns = kSecond,
+                        std::uint64_t measured_ns = 5 * kSecond) {
+    Scenario scenario = {{{cap, 1, program}}};
+    scenario.device = kHardware;
+    scenario.nvml = false;
+    scenario.warm_up_ns = warm_up_ns;
+    scenario.measured_ns = measured_ns;
+    return simulate(scenario)[0];
+  }
+  static void expect_holds(const char *what, const Program &program, double least_percent = 97) {
+    const double free = run(program, 100).percent;
+    for (const unsigned cap : {20u, 50u, 80u}) {
+      const double percent = run(program, cap).percent;
+      EXPECT_LE(percent, cap + 1) << what << ", " << cap << "%";
+      EXPECT_GE(100 * percent, least_percent * std::min<double>(cap, free)) << what << ", " << cap << "%";
+    }
+  }
+};
+
+TEST_F(Hardware, KernelsThatOverlapAreChargedOnce) {
+  expect_holds("four streams", {.kernels = {200 * kUs}, .occupancy = {0.1}, .streams = 4});
+}
+
+TEST_F(Hardware, KernelsAsShortAsTheirLaunch) {
+  expect_holds("5 us", {.kernels = {5 * kUs}, .occupancy = {0.1}, .host_ns = 5'800});
+}
+
+TEST_F(Hardware, EachLaunchIsWaitedFor) { expect_holds("20 us", {.kernels = {20 * kUs}, .sync_each = true}, 95); }
+
+TEST_F(Hardware, LaunchesThatAreFarApart) {
+  expect_holds("1.5 ms every 4", {.kernels = {1500 * kUs}, .host_ns = 4 * kMs});
+  expect_holds("20 us every 50", {.kernels = {20 * kUs}, .host_ns = 50 * kUs}, 95);
+}
+
+TEST_F(Hardware, SizesWithoutNumber) { expect_holds("20,000 sizes", {.kernels = {200 * kUs}, .most_blocks = 20'000}); }
+
+TEST_F(Hardware, AHostThatIsInterrupted) { expect_holds("200 us", {.kernels = {200 * kUs}, .interrupted = 50}, 92); }
+
+TEST_F(Hardware, CopiesAreNotTakenForKernels) {
+  expect_holds("as long as kernels", {.kernels = {500 * kUs}, .copy_ns = 500 * kUs}, 65);
+}
+
+TEST_F(Hardware, LoadingCodeIsNotCharged) {
+  const Program program = {.kernels = std::vector<std::uint64_t>(40, kMs), .load_ns = 20 * kMs};
+  const std::uint64_t free = run(program, 100, 0, 2 * kSecond).launches;
+  ASSERT_GE(free, 40u);
+  EXPECT_GE(run(program, 10, 0, 3 * kSecond).launches, 80u) << "0.8 s of loading, and kernels at a tenth of 2 s";
+}
+
+// Its own cost divided by the share, and what was owed: nothing that grows.
+TEST_F(Hardware, NoLaunchWaitsForLong) {
+  EXPECT_LE(run({.kernels = {kMs}}, 50, 0).longest_wait_ns, 60 * kMs);
+  EXPECT_LE(run({.kernels = {20 * kMs}}, 50, 0).longest_wait_ns, 110 * kMs);
 }
 
 TEST(Ranks, WithTheSameProgramGetTheSame) {
