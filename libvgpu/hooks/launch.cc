@@ -88,7 +88,8 @@ LaunchKernel driver_launch() {
 CUresult launch_in_context(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
                            unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
                            CUstream stream, void **params, void **extra) {
-  const bool paid = sm::spend_in_context(kernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z), stream);
+  const sm::Work work = kernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z);
+  const bool paid = sm::spend_in_context(sm::Costs::key(work.function, work.blocks, work.threads), stream);
   return (paid ? driver_launch() : launch_unpaid)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
                                                   shared_bytes, stream, params, extra);
 }

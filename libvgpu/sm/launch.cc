@@ -49,6 +49,8 @@ constexpr std::uint64_t kMarkSynchronisationsNs = 5'000'000;
 // `vgpuctl` shows old numbers, and more is lost when a process is killed.
 constexpr std::uint64_t kReportLaunches = 4096, kReportEveryNs = 100'000'000;
 
+constexpr std::uint32_t kNoContext = ~std::uint32_t{0};
+
 constinit WipedOnFork<Process> process;
 
 // What a thread has on its devices; devices with the same number modulo this share one, one at a time. A thread that goes
@@ -141,18 +143,19 @@ bool sees_one_device() {
   return count == 1;
 }
 
-bool spend_in_context(const Work &work, CUstream stream) {
+bool spend_in_context(std::uint64_t key, CUstream stream) {
   // A thread's first launch, or one that may be recorded, needs a Launch.
   if (fast_path.costs == nullptr || captures.load(memory_order_relaxed) != 0) return false;
   CUcontext current;
   const runtime::Place *place = runtime::remembered_place(&current);
   if (place == nullptr) return false;
-  const auto dev = static_cast<unsigned>(place->dev);
-  ThreadOnDevice &thread = on_devices[dev % kDevices];
-  const Cost *cost = fast_path.costs->find_in_home_slot(Costs::key(work.function, work.blocks, work.threads));
-  const bool in_batch =
-      thread.credit.dev == dev && thread.context == place->serial && thread.streams.has_recent(stream);
-  return (in_batch && cost != nullptr && spend(thread.credit, *cost)) || percent_of(dev) >= 100;
+  // A serial number is of one context, on one device.
+  ThreadOnDevice *thread = fast_path.last;
+  if (thread->context != place->serial) thread = &on_devices[static_cast<unsigned>(place->dev) % kDevices];
+  const Cost *cost = fast_path.costs->find_in_home_slot(key);
+  const bool in_batch = thread->context == place->serial && thread->streams.has_recent(stream);
+  return (in_batch && cost != nullptr && spend(thread->credit, *cost)) ||
+         percent_of(static_cast<unsigned>(place->dev)) >= 100;
 }
 
 Launch::Launch(const Work &work, CUstream stream) {
@@ -169,7 +172,7 @@ Launch::Launch(const Work &work, CUstream stream) {
   } else {
     wait_for_budget(*state, place, key, stream);
   }
-  fast_path = {sees_one_device() ? &thread : nullptr, &state->costs};
+  fast_path = {sees_one_device() ? &thread : nullptr, &state->costs, &thread};
 }
 
 void Launch::wait_for_budget(Process &state, const runtime::Place &place, const LaunchKey &key, CUstream stream) {
@@ -199,7 +202,7 @@ void Launch::wait_for_budget(Process &state, const runtime::Place &place, const 
       hold.end(stream);
       report(device, thread.credit, now);
       thread.marks = begin_marks(device.marks, place, stream, now);
-      thread.context = place.serial;
+      thread.context = place.serial != 0 ? place.serial : kNoContext;
       thread.streams.begin(stream);
       ends_ = open_batch(thread.credit, decision);
       thread_ = &thread;

@@ -31,7 +31,7 @@ struct ThreadOnDevice {
   LaunchCredit credit;
   BatchStreams streams;   // of the open batch
   MarksInUse marks;       // of the open batch
-  std::uint32_t context;  // of the open batch, its serial number
+  std::uint32_t context;  // of the open batch, its serial number; kNoContext if it has none
 };
 
 // With what a thread pays without asking the driver for its context: the process sees only one device, and it is the
@@ -39,6 +39,7 @@ struct ThreadOnDevice {
 struct FastPath {
   ThreadOnDevice *thread;  // null: not this way
   Costs *costs;            // of this process; a forked child finds it empty
+  ThreadOnDevice *last;    // where the thread last had a Launch; null only if `costs` is
 };
 [[gnu::tls_model("initial-exec")]] extern thread_local constinit FastPath fast_path;
 
@@ -51,11 +52,13 @@ struct FastPath {
   return cost != nullptr && spend(thread->credit, *cost);
 }
 
-// Spends the thread's credit on the device of the current context.
-bool spend_in_context(const Work &work, CUstream stream);
+// Spends the thread's credit on the device of the current context. The key is the launch's in Costs: in a register, where
+// Work would have to be in memory.
+bool spend_in_context(std::uint64_t key, CUstream stream);
 // Before a launch. False: it is one of the few that need a Launch around them.
 inline bool pay(const Work &work, CUstream stream) {
-  return spend_on_fast_path(work, stream) || spend_in_context(work, stream);
+  return spend_on_fast_path(work, stream) ||
+         spend_in_context(Costs::key(work.function, work.blocks, work.threads), stream);
 }
 
 // Before and after a launch that pay() did not pay for.

@@ -22,7 +22,7 @@ struct BatchStreams {
 
   static unsigned place(CUstream stream) {
     const auto handle = reinterpret_cast<std::uintptr_t>(stream);
-    return (handle >> 8 ^ handle >> 4 ^ handle) % kMost;
+    return (handle >> 7 ^ handle) % kMost;
   }
   bool has_recent(CUstream stream) const { return recent[place(stream)] == stream; }
   void begin(CUstream first);
