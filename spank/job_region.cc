@@ -220,6 +220,18 @@ bool find_existing(const node::SiteConfig &config, const Job &job, const StepInf
   return false;
 }
 
+// The same, once no other step is at it: whoever decides has removed the verdict "undecided" before its region is there.
+bool find_settled(const node::SiteConfig &config, const Job &job, const StepInfo &step, Decision *decision,
+                  bool *undecided) {
+  node::DirectoryLock lock;
+  if (Error error = config.directory().lock_admission(&lock)) {
+    *decision = failure(error);
+    return true;
+  }
+  *undecided = JobFiles(config, job.id).read_undecided();
+  return find_existing(config, job, step, decision);
+}
+
 // Nothing lies here of a job that has a GPU. Either it is older than we are on this node, or what its prolog decided was
 // lost: then nobody may decide anew from what a step asks for.
 Error check_unknown_job(const node::SiteConfig &config, const Job &job) {
@@ -287,8 +299,12 @@ Decision prepare_in_step(const node::SiteConfig &config, const Job &job, const S
   const JobFiles files(config, job.id);
   if (find_existing(config, job, step, &decision)) return decision;
   if (!step.gpus.empty() && !files.read_undecided()) {
+    bool undecided = false;
     if (Error error = make_region_dir(config)) return failure(error);
-    if (Error error = check_unknown_job(config, job)) return {JobState::refused, error.text};
+    if (find_settled(config, job, step, &decision, &undecided)) return decision;
+    if (!undecided) {
+      if (Error error = check_unknown_job(config, job)) return {JobState::refused, error.text};
+    }
   }
 
   Request request;

@@ -160,7 +160,7 @@ bool set_variables(spank_t handle) {
   const Step &self = step();
   const std::string preload = node::with_library(job_variable(handle, "LD_PRELOAD"), self.config.library);
   const std::string region = self.config.directory().job(self.job.id).path();
-  if (is_first_task(handle)) {
+  if (is_first_task(handle) && !self.fenced) {
     log_debug("step of job %u: LD_PRELOAD=%s VGPU_REGION=%s", self.job.id, preload.c_str(), region.c_str());
   }
   return spank_setenv(handle, "LD_PRELOAD", preload.c_str(), 1) == ESPANK_SUCCESS &&

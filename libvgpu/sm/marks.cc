@@ -102,9 +102,11 @@ MarkedBatch *claim(Marks &marks, std::uint32_t context, std::uint64_t ticket, st
   for (MarkedBatch &marked : marks.all) {
     const std::uint64_t state = marked.state.load(memory_order_acquire);
     const auto kind = static_cast<MarkedBatch::State>(state & ((1u << kStateBits) - 1));
-    const bool abandoned = kind == MarkedBatch::open && now_ns - marked.opened_ns > kLongOpenNs;
+    const bool abandoned =
+        kind == MarkedBatch::open && now_ns > marked.opened_ns.load(memory_order_relaxed) + kLongOpenNs;
     if (kind != MarkedBatch::free && !abandoned) continue;
-    const unsigned rank = abandoned ? 1 : marked.context == context ? 4 : marked.context == 0 ? 3 : 2;
+    const std::uint32_t its_context = marked.context.load(memory_order_relaxed);
+    const unsigned rank = abandoned ? 1 : its_context == context ? 4 : its_context == 0 ? 3 : 2;
     if (rank <= best_rank) continue;
     best = &marked;
     best_rank = rank;
@@ -115,14 +117,14 @@ MarkedBatch *claim(Marks &marks, std::uint32_t context, std::uint64_t ticket, st
   const auto kind = static_cast<MarkedBatch::State>(seen & ((1u << kStateBits) - 1));
   if (kind != MarkedBatch::free && kind != MarkedBatch::open) return nullptr;
   // Another thread was faster: then this batch is not marked.
-  if (!best->state.compare_exchange_strong(seen, state_word(ticket, MarkedBatch::open), memory_order_acq_rel))
+  if (!best->state.compare_exchange_strong(seen, state_word(ticket, MarkedBatch::recording), memory_order_acq_rel))
     return nullptr;
   return best;
 }
 
 bool make_events(MarkedBatch &marked, std::uint32_t context, unsigned count) {
-  if (marked.context != context) {
-    marked.context = context;
+  if (marked.context.load(memory_order_relaxed) != context) {
+    marked.context.store(context, memory_order_relaxed);
     marked.made = 0;
   }
   for (; marked.made < count; ++marked.made) {
@@ -149,7 +151,12 @@ bool device_time(const Marks &marks, CUevent event, std::uint64_t *device_ns) {
 
 // Records a base where there is none, and now and then the next one, in a stream in which a mark follows.
 void renew_base(Marks &marks, std::uint32_t context, CUstream stream, std::uint64_t now_ns) {
-  const bool usable = marks.base_context == context && now_ns - marks.base_recorded_ns < kOldBaseNs;
+  // Another thread may have been later than `now_ns`.
+  const bool recent = now_ns < marks.base_recorded_ns + kOldBaseNs;
+  const bool usable = marks.base_context == context && recent;
+  // Contexts in turns: one of them has the base, or each would begin anew every time. The others' batches are charged what
+  // their launches cost one by one.
+  if (!usable && recent && runtime::context_is_open(marks.base_context)) return;
   if (!usable) {
     if (marks.base_context != context) {
       marks.base_context = 0;
@@ -164,7 +171,7 @@ void renew_base(Marks &marks, std::uint32_t context, CUstream stream, std::uint6
     marks.base_ns = marks.base_recorded_ns = now_ns;
     marks.next_recorded = false;
     marks.clock = {};
-  } else if (now_ns - marks.base_recorded_ns > kBaseNs && !marks.next_recorded) {
+  } else if (now_ns > marks.base_recorded_ns + kBaseNs && !marks.next_recorded) {
     marks.next_recorded = REAL(cuEventRecord)(marks.next_base, stream) == CUDA_SUCCESS;
   }
 }
@@ -231,22 +238,23 @@ MarksInUse begin_marks(Marks &marks, const runtime::Place &place, CUstream strea
   const bool idle = marks.pending.load(memory_order_relaxed) == 0;
   MarkedBatch *marked = claim(marks, place.serial, ticket, now_ns);
   if (marked == nullptr) return {};
-  marked->opened_ns = now_ns;
   const RelaxedCapture relaxed;
   if (const TryLock lock(marks.locked); lock) renew_base(marks, place.serial, stream, now_ns);
-  const MarksInUse in_use = {marked, ticket, gone};
   if (!make_events(*marked, place.serial, 2) || !record(*marked, 0, stream)) {
-    drop_marks(in_use);
+    advance(*marked, ticket, MarkedBatch::recording, MarkedBatch::free);
     return {};
   }
   marked->idle = idle;
-  return in_use;
+  marked->opened_ns.store(now_ns, memory_order_relaxed);
+  advance(*marked, ticket, MarkedBatch::recording, MarkedBatch::open);
+  return {marked, ticket, gone};
 }
 
 void end_marks(Marks &marks, const MarksInUse &in_use, const Batch &batch, const BatchStreams &streams) {
   MarkedBatch &marked = *in_use.marks;
-  if (!advance(marked, in_use.ticket, MarkedBatch::open, MarkedBatch::closing)) return;
-  bool recorded = !streams.overflow && make_events(marked, marked.context, 1 + streams.count);
+  if (!advance(marked, in_use.ticket, MarkedBatch::open, MarkedBatch::recording)) return;
+  bool recorded =
+      !streams.overflow && make_events(marked, marked.context.load(memory_order_relaxed), 1 + streams.count);
   marked.count = 0;
   if (recorded) {
     const RelaxedCapture relaxed;
@@ -263,11 +271,11 @@ void end_marks(Marks &marks, const MarksInUse &in_use, const Batch &batch, const
   }
   marked.batch = batch;
   if (!recorded || marked.count == 0) {
-    advance(marked, in_use.ticket, MarkedBatch::closing, MarkedBatch::free);
+    advance(marked, in_use.ticket, MarkedBatch::recording, MarkedBatch::free);
     return;
   }
   marks.pending.fetch_add(1, memory_order_relaxed);
-  advance(marked, in_use.ticket, MarkedBatch::closing, MarkedBatch::pending);
+  advance(marked, in_use.ticket, MarkedBatch::recording, MarkedBatch::pending);
 }
 
 void drop_marks(const MarksInUse &in_use) {
@@ -284,10 +292,11 @@ bool read_marks(Marks &marks, const runtime::Place &place, const JobDevice &job,
   for (MarkedBatch &marked : marks.all) {
     const std::uint64_t state = marked.state.load(memory_order_acquire), ticket = state >> kStateBits;
     if (state != state_word(ticket, MarkedBatch::pending)) continue;
-    if (marked.context != place.serial) {
+    const std::uint32_t context = marked.context.load(memory_order_relaxed);
+    if (context != place.serial) {
       // Events are queried only in the current context, which exists: another may be destroyed, and its events with it.
-      if (runtime::context_is_open(marked.context)) continue;
-      marked.context = 0;
+      if (runtime::context_is_open(context)) continue;
+      marked.context.store(0, memory_order_relaxed);
     } else if (!is_done(marked)) {
       continue;
     } else if (BatchEnd end; marks.base_context == place.serial && end_of(marks, marked, &end)) {

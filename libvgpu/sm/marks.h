@@ -34,19 +34,20 @@ struct MarkedBatch {
   static constexpr unsigned kMarks = 1 + BatchStreams::kMost;  // the one before it, and those behind
   enum State : std::uint8_t {
     free,
-    open,     // its thread launches into it; if that takes very long another thread may take the marks away
-    closing,  // its thread records the marks behind it
-    pending,  // all are recorded; the device may not have come to them
+    recording,  // its thread makes events and records them: the mark before the batch, later those behind
+    open,       // its thread launches into it; if that takes very long another thread may take the marks away
+    pending,    // all are recorded; the device may not have come to them
   };
 
   std::atomic<std::uint64_t> state;  // ticket | State in the lowest two bits; every user has a ticket of its own
-  std::uint32_t context;             // serial number of the context that the events belong to; 0: there are none yet
-  unsigned made;                     // events
+  // These two are also read by threads that look for marks, and may then be those of a later user: a hint. Relaxed.
+  std::atomic<std::uint32_t> context;  // serial number of the context that the events belong to; 0: there are none yet
+  std::atomic<std::uint64_t> opened_ns;
+  unsigned made;  // events
   CUevent events[kMarks];
   Recorded recorded[kMarks];
   unsigned count;  // of marks behind
   bool idle;       // nothing of this process was under way when it began
-  std::uint64_t opened_ns;
   Batch batch;
 };
 

@@ -54,10 +54,11 @@ directory=$work tests=(three_test passes.sh fails.sh skips.sh says_why.sh never_
 failed_tests=()
 count_tests >"$work/said"
 equal "what was counted" "2 passed, 4 failed, 2 skipped" "$passed passed, $failed failed, $skipped skipped"
-equal "what failed, and why" "failed: $work/three_test.log: A.Fails, A.NeverEnds
-failed: $work/fails.sh.log
-failed: $work/says_why.sh.log: the moon: it is not there" "$(printf '%s\n' "${failed_tests[@]}")"
-has 'failed: '"$work"'/says_why.sh.log: the moon: it is not there' "$(<"$work/said")"
+shown=${work#"$source_dir"/}
+equal "what failed, and why" "failed: $shown/three_test.log: A.Fails, A.NeverEnds
+failed: $shown/fails.sh.log
+failed: $shown/says_why.sh.log: the moon: it is not there" "$(printf '%s\n' "${failed_tests[@]}")"
+has 'failed: '"$shown"'/says_why.sh.log: the moon: it is not there' "$(<"$work/said")"
 has 'skipped: A.IsSkipped: not as root' "$(<"$work/said")"
 has 'skipped: skips.sh: there is no moon' "$(<"$work/said")"
 has '| one is two' "$(<"$work/said")"

@@ -27,16 +27,26 @@ TEST(Processes, SoIsTheMemoryInUse) {
 }
 
 TEST(Processes, AnythingElseIsRefusedAndChangesNothing) {
-  for (const char *bad :
-       {"", "\n", "vgpu-processes 2\nend 0\n", "vgpu-processes 3\n", "vgpu-processes 3\nend 1\n",
-        "vgpu-processes 3\nprocess GPU-a 1 2 -\n", "vgpu-processes 3\nprocess GPU-a 1 2 -\nend 2\n",
-        "vgpu-processes 3\nprocess GPU-a 0 2 -\nend 1\n", "vgpu-processes 3\nprocess GPU-a -5 2 -\nend 1\n",
-        "vgpu-processes 3\nprocess GPU-a 1\nend 1\n", "vgpu-processes 3\nprocess GPU-a 1 2\nend 1\n",
-        "vgpu-processes 3\nprocess GPU-a 1 2 3 4\nend 1\n", "vgpu-processes 3\nprocess GPU-a 1 2 101\nend 1\n",
-        "vgpu-processes 3\nprocess GPU-a 1 2 -1\nend 1\n", "vgpu-processes 3\nprocess GPU-a 1 2 5x\nend 1\n",
-        "vgpu-processes 3\nprocess GPU-a 99999999999 2 -\nend 1\n", "vgpu-processes 3\nrank GPU-a 1 2 -\nend 1\n",
-        "vgpu-processes 3\ndevice GPU-a\nend 0\n", "vgpu-processes 3\ndevice GPU-a 1 2\nend 0\n",
-        "vgpu-processes 3\ndevice GPU-a 1\ndevice GPU-a 1\nend 0\n"}) {
+  for (const char *bad : {"",
+                          "\n",
+                          "vgpu-processes 2\nend 0\n",
+                          "vgpu-processes 3\n",
+                          "vgpu-processes 3\nend 1\n",
+                          "vgpu-processes 3\nprocess GPU-a 1 2 -\n",
+                          "vgpu-processes 3\nprocess GPU-a 1 2 -\nend 2\n",
+                          "vgpu-processes 3\nprocess GPU-a 0 2 -\nend 1\n",
+                          "vgpu-processes 3\nprocess GPU-a -5 2 -\nend 1\n",
+                          "vgpu-processes 3\nprocess GPU-a 1\nend 1\n",
+                          "vgpu-processes 3\nprocess GPU-a 1 2\nend 1\n",
+                          "vgpu-processes 3\nprocess GPU-a 1 2 3 4\nend 1\n",
+                          "vgpu-processes 3\nprocess GPU-a 1 2 101\nend 1\n",
+                          "vgpu-processes 3\nprocess GPU-a 1 2 -1\nend 1\n",
+                          "vgpu-processes 3\nprocess GPU-a 1 2 5x\nend 1\n",
+                          "vgpu-processes 3\nprocess GPU-a 99999999999 2 -\nend 1\n",
+                          "vgpu-processes 3\nrank GPU-a 1 2 -\nend 1\n",
+                          "vgpu-processes 3\ndevice GPU-a\nend 0\n",
+                          "vgpu-processes 3\ndevice GPU-a 1 2\nend 0\n",
+                          "vgpu-processes 3\ndevice GPU-a 1\ndevice GPU-a 1\nend 0\n"}) {
     std::vector<GpuProcess> processes = {{"GPU-before", 7, 7}};
     EXPECT_TRUE(parse_processes("here", bad, &processes)) << bad;
     EXPECT_EQ(processes.size(), 1u) << bad;

@@ -141,10 +141,14 @@ test_larger_than_the_gpu() {
   output_has "9GiB is more than GPU 0 of this node has, 8GiB"
 }
 
+# But that a job with a GPU finds that nothing was decided about it.
 test_without_options_nothing_happens() {
-  run srun $on_n1 --gres=gpu:1 sh -c 'echo "[$VGPU_REGION$LD_PRELOAD]"; ls -d /run/vgpu/[0-9]* 2>/dev/null; true'
+  run srun $on_n1 --gres=gpu:1 sh -c 'echo "[$VGPU_REGION$LD_PRELOAD]"; ls /run/vgpu/[0-9]* 2>/dev/null; true'
   status_is 0
-  equal "output" "[]" "$output"
+  equal "output" $'[]\nundecided' "$output"
+  run srun $on_n1 sh -c 'echo "[$VGPU_REGION$LD_PRELOAD]"; ls -d /run/vgpu/[0-9]* 2>/dev/null; true'
+  status_is 0
+  equal "output without a GPU" "[]" "$output"
 }
 
 start_lab

@@ -16,12 +16,13 @@ equal() {
 }
 
 equal "exports exactly what Slurm looks for" "plugin_name plugin_type plugin_version slurm_spank_init slurm_spank_init_post_opt \
-slurm_spank_job_epilog slurm_spank_job_prolog slurm_spank_task_exit slurm_spank_task_init_privileged spank_plugin_version" \
+slurm_spank_job_epilog slurm_spank_job_prolog slurm_spank_task_exit slurm_spank_task_init_privileged slurm_spank_task_post_fork \
+spank_plugin_version" \
   "$(nm -D --defined-only "$plugin" | awk '{ print $3 }' | LC_ALL=C sort | xargs)"
 
 # All of these are in the spank.h and slurm.h of every version from 22.05 on. A new one needs a look at the newer headers.
-equal "needs nothing of Slurm's that newer versions dropped" "slurm_error slurm_hostlist_create slurm_hostlist_destroy \
-slurm_hostlist_shift slurm_info slurm_spank_log spank_context spank_get_item spank_getenv spank_job_control_setenv \
+equal "needs nothing of Slurm's that newer versions dropped" "slurm_error slurm_free_job_info_msg slurm_hostlist_create \
+slurm_hostlist_destroy slurm_hostlist_shift slurm_info slurm_load_job slurm_spank_log spank_context spank_get_item spank_getenv spank_job_control_setenv \
 spank_option_getopt spank_option_register spank_setenv spank_unsetenv" \
   "$(nm -D --undefined-only "$plugin" | awk '{ print $2 }' | grep -E '^(slurm|spank)_' | LC_ALL=C sort | xargs)"
 
